@@ -14,7 +14,7 @@ from kinesis_spout.inspection.explanation import explain
 from state.process import this_process
 from state.sequence_number import SequenceNumber
 from tests.simulation.checks import COMMANDS, check_look, look_of, troubled
-from tests.simulation.history import drawn_of_one
+from tests.simulation.history import drawn
 from tests.simulation.spout_history import drawn as drawn_spouts
 from tests.simulation.streams_history import SETTLES_S, WIDE
 from tests.simulation.world import LOGGER
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.cause import Action, Explanation
     from tests.simulation.past import Past
     from tests.simulation.spout_history import SpoutHistory
-    from tests.simulation.streams_history import History
+    from tests.simulation.streams_history import StreamHistory
 
-H = TypeVar("H", "History", "SpoutHistory")
+H = TypeVar("H", "StreamHistory", "SpoutHistory")
 STEPS = 12
 MOST_ROUNDS = 2_000
 TRIES = 40  # batches after a due time; in order, each may bring one record
@@ -44,7 +44,7 @@ def quiet() -> Iterator[None]:
     LOGGER.propagate = True
 
 
-def walk(history: History | SpoutHistory, weights: Mapping[str, float]) -> None:
+def walk(history: StreamHistory | SpoutHistory, weights: Mapping[str, float]) -> None:
     """Some steps, and no fault after them."""
     for _ in range(STEPS):
         name = history.random.choices(list(weights), weights=list(weights.values()))[0]
@@ -54,11 +54,11 @@ def walk(history: History | SpoutHistory, weights: Mapping[str, float]) -> None:
     history.world.fake.faults.clear()
 
 
-def reached(seed: int) -> History | None:
+def reached(seed: int) -> StreamHistory | None:
     """A history somewhere in its middle, from which on no fault strikes. None where days pass, so
     that records may have expired, or where a false answer may have ended the job.
     """
-    history = drawn_of_one(seed)
+    (history,) = drawn(seed, streams=1).parts
     history.weights.pop("false_answer", None)
     if history.days_pass:
         return None
@@ -102,7 +102,7 @@ def wait_until(history: Past, until_ms: int) -> None:
     history.world.clock.advance(max(0, left_ms) / 1000 + 0.001)
 
 
-def follow(history: History, explained: Explanation) -> None:
+def follow(history: StreamHistory, explained: Explanation) -> None:
     """Do what the first action says; the job runs meanwhile, where it is to run."""
     action = first_action(explained)
     if action.kind is ActionKind.RESUME:
@@ -116,7 +116,7 @@ def follow(history: History, explained: Explanation) -> None:
     history.run_batch()
 
 
-def left(history: History) -> list[str]:
+def left(history: StreamHistory) -> list[str]:
     """Records that are not resolved. What is put at this very moment, while the last batch reads,
     is no lag yet.
     """

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kinesis_spout.testing import ManualClock
 from state.report import OnFailure
-from tests.simulation.job import SimulatedJob
+from tests.simulation.job import StreamJob
 from tests.simulation.past import Failing
-from tests.simulation.streams_history import COME_AND_GO, History, StreamHistory, StreamsHistory
-from tests.simulation.streams_query import StreamJob, StreamsQuery
-from tests.simulation.world import LOGGER, STREAM, World
+from tests.simulation.query import StreamsQuery
+from tests.simulation.streams_history import COME_AND_GO, History, StreamHistory
+from tests.simulation.world import LISTED_S, LOGGER, STREAM, World
 from tests.support.simulated.played_outcomes import PlayedOutcomes, policy
 
 if TYPE_CHECKING:
@@ -85,109 +85,70 @@ class BrokenPromiseError(AssertionError):
     """A history broke a promise. The message has the seed, the drawn settings and the log."""
 
 
-SEVERAL = 0.22
 STREAMS = (STREAM, "clicks", "logins")
 
 
-def begins_on_backlog(seed: int) -> bool:
-    """Whether the application of a history of days begins on a backlog. Drawn by itself, as the
-    number of streams is.
+def drawn(seed: int, streams: int | None = None) -> History:
+    """A history that has not begun, of so many streams, or of one mostly. One of several may be
+    added later. Half of the services take their time to answer, so that the clock moves while the
+    driver looks at one shard or stream after the other.
     """
-    return Random(f"backlog {seed}").random() < 0.5  # noqa: S311  # to repeat, not a secret
-
-
-def reads_several(seed: int) -> bool:
-    """Whether the history is of a query of several streams. Drawn by itself, so that the other
-    histories are what they were before there were such ones.
-    """
-    return Random(f"several {seed}").random() < SEVERAL  # noqa: S311  # to repeat, not a secret
-
-
-def drawn(seed: int) -> History | StreamsHistory:
-    """A history that has not begun. Half of the services take their time to answer, so that the
-    clock moves while the driver looks at one shard or stream after the other.
-    """
-    history = (
-        drawn_of_several(Random(seed))  # noqa: S311  # a history to repeat, not a secret
-        if reads_several(seed)
-        else drawn_of_one(seed)
-    )
-    answers = Random(f"answers {seed}")  # noqa: S311  # likewise; drawn by itself, as above
-    for part in history.parts:
-        part.world.service.answer_s = answers.choice((0.0, 0.0, 0.003, 0.03, 0.3, 3.0))
-    return history
-
-
-def drawn_of_one(seed: int) -> History:
-    """A query of one stream."""
     random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
-    world = World.drawn(random)
-    world.aggregates = random.random() < 0.4
-    if seed % 2:
-        world.read_by_subscription()
-    job = SimulatedJob(world.settings, world=world)
-    history = History(world, random, job)
-    kind = random.choice(KINDS)
-    history.days_pass = kind == "days"
-    history.weights = drawn_weights(history, kind, breaks=bool(seed % 2))
-    if random.random() < 0.5:
-        track(history, drawn_failures(random), drawn_policy(random))
-    history.log.append(f"{kind}, {told_of(job)}")
-    if history.days_pass and begins_on_backlog(seed):
-        history.log.append("backlog")
-        history.begin_on_backlog()
-    if must_be_pinned(history):
-        history.log.append("pin")
-        job.start()
-        reader: Any = job.reader
-        reader.coordinator.open()
-        world.clock.advance(10)  # records put from here on arrive after the pin, even a late one
-    history.read_some_of_backlog(history.read_little)
-    return history
-
-
-def drawn_of_several(random: Random) -> StreamsHistory:
-    """A query of two or three streams. One of them may be added later."""
+    count = random.choices((1, 2, 3), weights=(78, 15, 7))[0]
     clock = ManualClock()
-    worlds = [World.drawn(random, stream, clock) for stream in STREAMS[: random.choice((2, 2, 3))]]
-    clock.advance(10)
+    worlds = [World.drawn(random, stream, clock) for stream in STREAMS[: streams or count]]
     kind = random.choice(KINDS)
     query = StreamsQuery(
         worlds[0].settings, random=random, max_records=random.choice((None, None, 1, 3, 25))
     )
+    clock.advance(LISTED_S)
     parts = []
     for world in worlds:
         world.note_shards()
         world.share(worlds[0])
         world.aggregates = random.random() < 0.4
+        world.service.answer_s = random.choice((0.0, 0.0, 0.003, 0.03, 0.3, 3.0))
         subscribes = random.random() < 0.5
         if subscribes:
             world.read_by_subscription()
         part = StreamHistory(world, random, StreamJob(query, world))
         part.days_pass = kind == "days"
-        part.weights = drawn_weights(part, kind, breaks=subscribes) | COME_AND_GO
+        part.weights = drawn_weights(part, kind, breaks=subscribes)
+        if len(worlds) > 1:
+            part.weights |= COME_AND_GO
         parts.append(part)
-    history = StreamsHistory(parts, query, random)
+    history = History(parts, query, random)
     if random.random() < 0.5:
         outcomes = drawn_policy(random)
         for part in parts:
             track(part, drawn_failures(random), outcomes)
         query.track()
-    late = random.choice((0, 0, 1))
+    late = random.choice((0, 0, 1)) if len(worlds) > 1 else 0
     query.active = [world.stream for world in worlds[: len(worlds) - late]]
     history.log.append(
         f"{kind}, {told_of(parts[0].job)}, {query.active} of {len(worlds)} streams, at most "
         f"{query.max_records} records"
     )
-    for part in parts:
-        part.is_new = not part.is_read
-        if part.is_read and must_be_pinned(part):
-            history.log.append(f"{part.stream}: pin")
-            part.pin()
+    begin(history)
     return history
 
 
-def drawn_weights(history: History, kind: str, *, breaks: bool) -> dict[str, float]:
+def begin(history: History) -> None:
+    """The query of one stream may begin on a backlog that expires, where days pass. A start is
+    pinned at once where it matters: expiry before the start is not a loss.
+    """
+    for part in history.parts:
+        if part.days_pass and len(history.parts) == 1 and history.random.random() < 0.5:
+            history.log.append("backlog")
+            part.begin_on_backlog()
+        part.is_new = not part.is_read
+        if part.is_read and (part.days_pass or part.starts_at_latest):
+            history.log.append(f"{part.stream}: pin")
+            part.pin()
+        part.read_some_of_backlog(part.read_little)
+
+
+def drawn_weights(history: StreamHistory, kind: str, *, breaks: bool) -> dict[str, float]:
     """The weights of the steps of a stream."""
     weights = dict(WEIGHTS)
     if breaks:
@@ -202,7 +163,7 @@ def drawn_weights(history: History, kind: str, *, breaks: bool) -> dict[str, flo
     return weights
 
 
-def track(history: History, failures: tuple[int, ...], outcomes: OutcomePolicy) -> None:
+def track(history: StreamHistory, failures: tuple[int, ...], outcomes: OutcomePolicy) -> None:
     """The application tracks its records."""
     world = history.world
     history.weights |= OUTAGES | (OUTAGES_OF_DAYS if history.days_pass else {})
@@ -224,13 +185,8 @@ def drawn_policy(random: Random) -> OutcomePolicy:
     )
 
 
-def told_of(job: SimulatedJob) -> str:
+def told_of(job: StreamJob) -> str:
     return f"tracked {job.tracked.policy}" if job.tracked else "not tracked"
-
-
-def must_be_pinned(history: History) -> bool:
-    """Whether the start is pinned at once: expiry before the start is not a loss."""
-    return history.days_pass or history.starts_at_latest
 
 
 def play(seed: int) -> Counter[str]:
@@ -241,7 +197,7 @@ def play(seed: int) -> Counter[str]:
         try:
             history.play()
         finally:
-            parts[0].job.stop()
+            history.query.stop()
     counts = parts[0].world.counts
     for part in parts:
         count_world(part.world, counts)

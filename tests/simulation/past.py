@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.snapshot import Snapshot
     from state.shard_state import ShardState
     from state.znodes.tree import Znode
-    from tests.simulation.job import SimulatedJob
+    from tests.simulation.job import StreamJob
+    from tests.simulation.query import StreamsQuery
     from tests.simulation.world import World
     from tests.support.simulated.played_outcomes import PlayedOutcomes, Row
 
@@ -143,13 +144,11 @@ class Past:
 
     world: World
     random: Random
-    job: SimulatedJob
+    job: StreamJob
     failing: Failing | None = None
     log: list[str] = field(default_factory=list)
-    committed: list[str] = field(default_factory=list)
     done: set[str] = field(default_factory=set)
     checkpoints: dict[str, Place] = field(default_factory=dict)
-    walked: dict[str, int] = field(default_factory=dict)
     seen: dict[str, ShardState] = field(default_factory=dict)
     location: tuple[list[dict[str, object]], int, dict[int, list[Row]]] | None = None
     backup: dict[str, Znode] | None = None
@@ -168,6 +167,11 @@ class Past:
     moments: list[tuple[int, set[str]]] = field(default_factory=list)
 
     @property
+    def query(self) -> StreamsQuery:
+        """The query that reads the stream, if Spark does."""
+        return self.job.query
+
+    @property
     def days_passed(self) -> bool:
         return self.days.passed
 
@@ -175,17 +179,9 @@ class Past:
     def days_passed(self, passed: bool) -> None:
         self.days.passed = passed
 
-    def forget_days(self) -> None:
-        """No record that is there now was there before the days that have passed."""
-        self.days_passed = False
-
     @property
     def starts_at_latest(self) -> bool:
         return "LATEST" in self.world.settings.starting_position.text
-
-    def is_known_to_spark(self) -> bool:
-        """Whether the newest offset in Spark's log names a plan of the stream."""
-        return bool(self.job.offsets)
 
     @property
     def outcomes(self) -> PlayedOutcomes | None:
@@ -193,15 +189,14 @@ class Past:
 
     def start_over(self) -> None:
         """The application has forgotten everything; the books start empty as well."""
-        self.committed, self.done, self.lost_in = [], set(), set()
+        self.done, self.lost_in = set(), set()
         self.spout_letters = set()
-        self.checkpoints, self.walked, self.seen = {}, {}, {}
+        self.checkpoints, self.seen = {}, {}
         self.location = self.backup = self.looked = None
         self.moments = []
         self.world.warnings.said.clear()
         self.thrown_away = False
         self.begun_ms, self.touched_ms = None, {}
-        self.forget_days()
 
     def note_touched(self) -> None:
         if self.begun_ms is not None:
@@ -257,9 +252,8 @@ class Past:
         return self.done | self.letters()
 
     def run_batch(self, crash_at: str | None = None) -> bool | str:
-        before = self.job.committed
         try:
-            ran = self.job.run_batch(crash_at)
+            ran = self.query.run_of(self.job, crash_at)
         except Crash as crash:
             self.count(f"crash: {crash}")
             self.job.stop()
@@ -270,21 +264,12 @@ class Past:
             self.count("queries that an outage of the store has ended")
             self.job.stop()
             return "ended by an outage of the store"
-        finally:
-            self.note_batch(before)
         if not isinstance(ran, str):
             self.count("batches" if ran else "polls that find nothing")
         return ran
 
-    def note_batch(self, before: int) -> None:
-        """Note what a run has done whose last finished batch was `before`."""
-        if self.job.committed > before:
-            self.on_committed(self.job.sink[self.job.committed])
-        self.hear()
-
     def on_committed(self, rows: list[Row]) -> None:
         ids = [name for row in rows for name in self.world.names(row)]
-        self.committed.extend(ids)
         self.done.update(ids)
         self.count("records in finished batches", len(ids))
         self.count("retries in finished batches", sum(row["attempt"] > 1 for row in rows))

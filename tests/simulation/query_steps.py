@@ -10,7 +10,6 @@ from kinesis_spout.errors import DataLossError
 from state.errors import PlanClosedError, StaleOwnerError, TaskLogError
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
-from tests.simulation.job import SimulatedReader
 from tests.simulation.past import Past
 from tests.simulation.spout_process import Books, SpoutProcess, config_of, letter_id, record_id
 from tests.support.simulated.micro_batch_engine import CRASHES, TRACKED_CRASHES
@@ -79,7 +78,7 @@ class QuerySteps(Past):
             self.failing is not None
             and self.failing.outage_until_s > self.world.clock.monotonic_s()
         )
-        self.job.available_now = True
+        self.query.available_now = True
         self.left_unread = False
         self.count("AvailableNow runs")
         try:
@@ -91,7 +90,7 @@ class QuerySteps(Past):
                     f"an AvailableNow run has not ended after {MOST_BATCHES} batches"
                 )
         finally:
-            self.job.available_now = False
+            self.query.available_now = False
             self.job.stop()
         missing = there - self.resolved() - self.queued()
         if self.days_passed:
@@ -118,9 +117,9 @@ class QuerySteps(Past):
             return
         partition = self.random.choice(self.job.kept)
         self.note((partition.plan_id, partition.task))
-        reader = self._reader()
+        batches = self.query.started().attempt(self.world, partition)
         try:
-            rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+            rows = [row for batch in batches for row in batch.to_pylist()]
         except PlanClosedError:
             self.count("zombie tasks that were refused")
             return
@@ -138,23 +137,23 @@ class QuerySteps(Past):
         """A driver whose session has lapsed continues before it notices that another one has taken
         over.
         """
-        stale = self._reader()
+        stale = self.query.started()
         start = (
-            self.job.offsets[self.job.committed]
-            if self.job.committed >= 0
+            self.query.offsets[self.query.committed]
+            if self.query.committed >= 0
             else stale.initialOffset()
         )
         self.note(self.run_batch())
-        if self.job.reader is not stale:
+        if self.query.reader is not stale:
             return
-        self.job.reader = None
-        for session in stale.sessions:
+        self.query.reader = None
+        for session in stale.sessions.values():
             self.world.backend.expire(session)
         self.note(self.run_batch())
         before = self.written()
         try:
             stale.latestOffset(
-                self.random.choice([start, *self.job.offsets]), stale.getDefaultReadLimit()
+                self.random.choice([start, *self.query.offsets]), stale.getDefaultReadLimit()
             )
         except StaleOwnerError:
             self.count("stale drivers that were refused")
@@ -165,7 +164,7 @@ class QuerySteps(Past):
         assert self.written() == before, "a stale driver has written"
 
     def do_lose_session(self) -> None:
-        self.world.backend.expire(self._reader().session)
+        self.world.backend.expire(self.query.started().sessions[self.world.stream])
         self.count("sessions that were lost")
 
     def do_outage(self) -> None:
@@ -183,12 +182,6 @@ class QuerySteps(Past):
                 numbers = self.world.records.get(shard, [])
                 found |= {f"{shard}:{n}" for n in numbers if one.first <= n <= end_of(one)}
         return found
-
-    def _reader(self) -> SimulatedReader:
-        if self.job.reader is None:
-            self.job.start()
-        assert isinstance(self.job.reader, SimulatedReader)
-        return self.job.reader
 
 
 REFRESH_S = 1.0

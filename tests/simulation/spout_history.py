@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.drills.history.checks import StateView
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
-from kinesis_spout.testing import error, internal_failure
+from kinesis_spout.testing import ManualClock, error, internal_failure
 from kinesis_spout.testing.faults.plan import drop
 from state.retry_policy import RetryPolicy
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.checks import Checks
-from tests.simulation.history import begins_on_backlog, count_world, telling
+from tests.simulation.history import count_world, telling
 from tests.simulation.past import SHARD
 from tests.simulation.spout_process import Books, SpoutProcess, config_of, letter_id, record_id
 from tests.simulation.state_steps import Pauses
 from tests.simulation.stream_steps import StreamSteps
 from tests.simulation.streams_history import SETTLES_S
-from tests.simulation.world import World
+from tests.simulation.world import STREAM, World
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
@@ -502,14 +502,15 @@ def drawn_options(random: Random) -> dict[str, Any]:
 def drawn(seed: int) -> tuple[SpoutHistory, dict[str, int]]:
     """A history that has not begun, and the weight of each of its steps."""
     random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
-    world = World.drawn(random)
+    world = World.drawn(random, STREAM, ManualClock())
+    world.await_listing()
     world.aggregates = random.random() < 0.4
     pushed = {"read_mode": "efo", "consumer_name": "reader"} if seed % 2 else {}
     job: Any = SpoutJob(drawn_options(random) | pushed, orderly=random.random() < 0.5)
     history = SpoutHistory(world, random, job, refusals=random.choice((0.0, 0.2)))
     history.days_pass = random.random() < 0.25
     history.log.append(f"{'days pass, ' if history.days_pass else ''}{history.spouts.options}")
-    if history.days_pass and begins_on_backlog(seed):
+    if history.days_pass and random.random() < 0.5:
         history.log.append("backlog")
         history.begin_on_backlog()
     history.open_all()  # records put from here on arrive after the pin, even a late one

@@ -5,10 +5,9 @@ steps of an operator: pauses, what holds meanwhile, and going back to an earlier
 
 from __future__ import annotations
 
-import copy
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from kinesis_spout.application.history_recorder import INTERVAL_S
@@ -17,6 +16,7 @@ from kinesis_spout.checkpoints.application_moves import find_rewind, write_moves
 from kinesis_spout.checkpoints.moves import MoveRefusedError, RequestedPosition
 from kinesis_spout.checkpoints.recorded_move import service_time
 from kinesis_spout.errors import KinesisError
+from spark_job.driver.query_driver import read_offset
 from state.errors import StoredDataError, StoreUnavailableError, StreamMismatchError
 from state.position import TRIM_HORIZON, Position
 from state.process import this_process
@@ -220,7 +220,7 @@ class StateSteps(Past):
         )
         self.world.backend.restore({path: damaged})
         try:
-            while isinstance(self.job.run_batch(), str):
+            while isinstance(self.query.run_of(self.job, None), str):
                 pass  # another stream's error came first
         except StoredDataError:
             self.count("damaged states that were refused")
@@ -241,13 +241,13 @@ class StateSteps(Past):
             return  # nothing was read yet
         if self.random.random() < 0.5:
             self.job.stop()
-        self.note("while the job runs" if self.job.reader else "while the job is down")
+        self.note("while the job runs" if self.query.reader else "while the job is down")
         self.world.recreate()
         self.world.put(3)
         refused = 0
         for _ in range(MOST_TRIES):
             try:
-                self.job.run_batch()
+                self.query.run_of(self.job, None)
             except StreamMismatchError:
                 refused += 1
             except (KinesisError, StoreUnavailableError) as error:
@@ -269,34 +269,15 @@ class StateSteps(Past):
         store.identity.reset(this_process(0), timeout_s=0)
         store.close()
         if self.random.random() < 0.5:
-            self.job.forget_checkpoint_location()
+            self.query.forget_checkpoint_location()
         self.world.change(starting_position=base_settings().starting_position)
         self.job.start_over()
         self.start_over()
         if self.failing is not None:
             self.failing.start_over()
-        self.job.start()
-        view: Any = self.job.reader
-        view.coordinator.open()
+        self.job.coordinator.open()
 
     # backups --------------------------------------------------------------------------------------
-    def do_new_location(self) -> None:
-        self.job.forget_checkpoint_location()
-        self.job.sink = {}
-        self.thrown_away = True
-        self.count("new checkpoint locations")
-
-    def do_back_up_location(self) -> None:
-        self.location = copy.copy(self.job.offsets), self.job.committed, copy.copy(self.job.sink)
-
-    def do_restore_location(self) -> None:
-        if self.location is not None:
-            self.job.stop()
-            offsets, self.job.committed, sink = self.location
-            self.job.offsets, self.job.sink = copy.copy(offsets), copy.copy(sink)
-            self.thrown_away = True
-            self.count("old checkpoint locations restored")
-
     def do_back_up_zookeeper(self) -> None:
         self.backup: dict[str, Znode] | None = self.world.znodes()
         self.done_by_backup = set(self.done)
@@ -317,11 +298,20 @@ class StateSteps(Past):
             self.count("old ZooKeepers restored")
 
     # losses ---------------------------------------------------------------------------------------
+    def is_known_to_spark(self) -> bool:
+        """Whether the newest offset in Spark's log names a plan of the stream."""
+        plans = read_offset(self.query.offsets[-1]) if self.query.offsets else {}
+        if "" in plans:
+            # Only ZooKeeper says of which stream it is. Without that, a query of several streams
+            # needs a new location.
+            return len(self.query.active) == 1
+        return self.world.settings.state_name in plans
+
     def do_lose_zookeeper(self) -> None:
         """The store is empty when the job is back. Spark's log names a plan, so records may be
         lost: the user decides whether to go on, and then everything is read again.
         """
-        if not self.job.offsets or (self.starts_at_latest and not self.is_known_to_spark()):
+        if not self.query.offsets or (self.starts_at_latest and not self.is_known_to_spark()):
             return  # as for a new application: nothing says that there was a start
         self.job.stop()
         self._remove(self.world.backend.nodes(self.world.paths.base))
@@ -332,7 +322,7 @@ class StateSteps(Past):
         """Somebody removes the pinned start. Where it was LATEST and a shard has no state yet, the
         new start is a later one, and nobody wants what was put before it.
         """
-        if not self.job.offsets or self.world.paths.start not in self.world.znodes():
+        if not self.query.offsets or self.world.paths.start not in self.world.znodes():
             return
         known = self.world.states()
         shards = self.world.fake.shards(self.world.stream)
@@ -352,8 +342,7 @@ class StateSteps(Past):
             if path == self.world.paths.plan or path.startswith(self.world.paths.batches)
         )
         if self.random.random() < 0.5:
-            self.job.forget_checkpoint_location()
-            self.job.sink = {}
+            self.query.forget_checkpoint_location()
             self.note("with Spark's log")
         self.count("states that were moved without their plans")
 

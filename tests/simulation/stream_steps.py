@@ -387,7 +387,7 @@ class Stories(StreamSteps, QuerySteps):
         if self.random.random() < 0.7:
             self.world.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
         self.job.before_task = lambda number: None if number else self._reshard_for_long()
-        self.job.available_now = self.job.dies_settled = True
+        self.query.available_now = self.job.dies_settled = True
         try:
             for _ in range(MOST_POLLS):
                 ran = self.run_batch()
@@ -395,7 +395,7 @@ class Stories(StreamSteps, QuerySteps):
                 if ran is not True:
                     break
         finally:
-            self.job.available_now = self.job.dies_settled = False
+            self.query.available_now = self.job.dies_settled = False
             self.job.before_task = None
             self.job.stop()
             self.world.fake.faults.clear()

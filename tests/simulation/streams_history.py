@@ -1,5 +1,5 @@
-"""A random history of a query of several streams: each stream has the history, the faults, the
-books and the checks of a query of its own.
+"""A random history of a query of one stream or several: each stream has faults, books and checks of
+its own.
 """
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError, ThrottledError
 from kinesis_spout.testing import internal_failure, throttle
 from spark_job.driver.backlog import PROBE_MAX_SHARDS
-from spark_job.driver.query_driver import GIVEN_UP_S, read_offset
+from spark_job.driver.query_driver import GIVEN_UP_S
 from tests.simulation.checks import Checks
 from tests.simulation.past import DAY_S
 from tests.simulation.query_steps import Turns
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from state.znodes.tree import Znode
-    from tests.simulation.streams_query import StreamJob, StreamsQuery
+    from tests.simulation.job import StreamJob
+    from tests.simulation.query import StreamsQuery
 
 STEPS = 30
-MOST_BATCHES = 5_000
 WIDE = {
     "max_records_per_trigger": None,
     "max_records_per_shard": 1000,
@@ -35,56 +35,6 @@ WIDE = {
     "idle_wait_ms": 0,
 }
 SETTLES_S = 15.0  # by then a reshard under way is done and listed
-
-
-class History(Stories, StateSteps, Turns, Pauses, Rewinds, Checks):
-    """`weights`: of the steps, by name."""
-
-    weights: dict[str, float]
-
-    @property
-    def parts(self) -> list[History]:
-        """The histories of all streams of the query."""
-        return [self]
-
-    @property
-    def handler(self) -> logging.Handler:
-        """Hears the product's warnings."""
-        return self.world.warnings
-
-    def play(self) -> None:
-        weights = self.weights
-        for _ in range(STEPS):
-            name = self.random.choices(list(weights), weights=list(weights.values()))[0]
-            self.log.append(name)
-            self.obeying(name, getattr(self, f"do_{name}"))
-            self.check()
-            self.remember()
-        self.log.append("drain")
-        self.drain()
-        self.check()
-        self.check_end()
-
-    def drain(self) -> None:
-        """Stop the faults and end a pause, then run until nothing is left to read and nothing
-        waits.
-        """
-        self.world.fake.faults.clear()
-        self.do_resume_application()
-        self.job.stop()
-        self.world.change(**WIDE)
-        self.world.inner.probe_max_shards = PROBE_MAX_SHARDS
-        if self.failing is not None:
-            self.failing.outage_until_s = 0.0
-        self.world.clock.advance(SETTLES_S)
-        self.world.note_shards()
-        for _ in range(MOST_BATCHES):
-            ran = self.run_batch()
-            # A query that has ended leaves its batch in the sink, unfinished: it is replayed first.
-            if not isinstance(ran, str) and not self.missing() and not self.stuck():
-                return
-            if not ran:
-                self.world.clock.advance(10.0)
 
 
 OF_UNREAD = frozenset(
@@ -96,16 +46,16 @@ COME_AND_GO: dict[str, float] = {"leave": 3, "join": 6, "trouble": 3, "left_out_
 MOST_FINISHING = 30
 PIN_S = 5.0  # the service tells its time in whole seconds
 MOST_POLLS = 40
-MOST_DRAINING = 1_000
+MOST_DRAINING = 5_000
 REST_S = 120.0
 LAST_WAIT_S = 10.0  # between two attempts of a call, at most
 LEFT_OUT = re.compile(r"next batches omit|is omitted for")
 
 
-class StreamHistory(History):
-    """The history of one of the streams."""
+class StreamHistory(Stories, StateSteps, Turns, Pauses, Rewinds, Checks):
+    """The history of one of the streams. `weights`: of its steps, by name."""
 
-    query: StreamsQuery
+    weights: dict[str, float]
     others: list[StreamHistory]
     left: dict[str, Znode] | None = None
     located: tuple[str, ...] = ()
@@ -129,20 +79,6 @@ class StreamHistory(History):
         if self.is_new and self.starts_at_latest:
             return name in ("put", "join")
         return name in OF_UNREAD
-
-    def is_known_to_spark(self) -> bool:
-        plans = read_offset(self.query.offsets[-1]) if self.query.offsets else {}
-        if "" in plans:
-            # Only ZooKeeper says of which stream it is. Without that, a query of several streams
-            # needs a new location.
-            return len(self.query.active) == 1
-        return self.world.settings.state_name in plans
-
-    def note_batch(self, before: int) -> None:
-        """The query notes it for all streams."""
-
-    def forget_days(self) -> None:
-        """The streams share them."""
 
     def hear(self) -> None:
         if any(LEFT_OUT.search(said) for said in self.world.warnings.said):
@@ -233,9 +169,7 @@ class StreamHistory(History):
     def pin(self) -> None:
         """The stream starts here; what it has is not wanted if it starts at LATEST."""
         self.world.clock.advance(PIN_S)
-        self.job.start()
-        view: Any = self.job.reader
-        view.coordinator.open()
+        self.job.coordinator.open()
         self.query.stop()
         if self.starts_at_latest:
             self.world.forget_records()
@@ -394,7 +328,7 @@ class StreamsWarnings(logging.Handler):
     names, or whose step it is.
     """
 
-    def __init__(self, history: StreamsHistory) -> None:
+    def __init__(self, history: History) -> None:
         super().__init__(logging.WARNING)
         self._history = history
 
@@ -407,8 +341,8 @@ class StreamsWarnings(logging.Handler):
         (part or history.acting).world.warnings.said.append(said)
 
 
-class StreamsHistory:
-    """The histories of the streams of one query. Each step is one of theirs."""
+class History:
+    """The histories of all streams of one query. Each step is one of theirs."""
 
     def __init__(self, parts: list[StreamHistory], query: StreamsQuery, random: Random) -> None:
         self.parts = parts
@@ -420,7 +354,7 @@ class StreamsHistory:
         query.run_of = self._run_of
         query.on_forget = self._on_forget
         for part in parts:
-            part.query, part.log, part.days = query, self.log, parts[0].days
+            part.log, part.days = self.log, parts[0].days
             part.others = [other for other in parts if other is not part]
 
     def play(self) -> None:
@@ -449,7 +383,9 @@ class StreamsHistory:
             one.remember()
 
     def _drain(self) -> None:
-        """As `History.drain`, for all streams: those that were removed are added again."""
+        """Stop the faults and end the pauses, then run until nothing is left to read and nothing
+        waits. Streams that were removed are added again.
+        """
         for part in self.parts:
             self.acting = part
             part.world.fake.faults.clear()
@@ -467,6 +403,7 @@ class StreamsHistory:
             part.world.note_shards()
         for _ in range(MOST_DRAINING):
             ran = self.acting.run_batch()
+            # A query that has ended leaves its batch in the sink, unfinished: it is replayed first.
             if not isinstance(ran, str) and not any(
                 part.missing() or part.stuck() for part in self.parts
             ):

@@ -121,6 +121,7 @@ class SettledTree(ForwardingTree):
 
 STREAM, APPLICATION = "orders", "orders-etl"
 SHORTEST_SLEEP_S = 0.001
+LISTED_S = 10.0  # by then a new stream's first shards are listed
 IDLE_S = 0.4  # between two batches that find nothing, of shards that are too many to probe
 LOGGER = logging.getLogger("kinesis_spout")
 
@@ -229,12 +230,8 @@ class World:
     _decoded: dict[str, tuple[Znode, ShardState]] = field(default_factory=dict)
 
     @classmethod
-    def drawn(cls, random: Random, stream: str = STREAM, clock: ManualClock | None = None) -> World:
-        """A stream and an application, drawn at random. With a `clock` of others, the first shards
-        are not listed yet.
-        """
-        is_alone = clock is None
-        clock = clock or ManualClock()
+    def drawn(cls, random: Random, stream: str, clock: ManualClock) -> World:
+        """A stream and an application, drawn at random. Its first shards are not listed yet."""
         settings = FakeKinesisSettings(
             end_with_last_records=random.random() < 0.5,
             listing_delay_ms=random.choice((0, 0, 0, 300, 5_000)),
@@ -255,8 +252,6 @@ class World:
         )
         world.keys = random.choice((3, 50, 50))
         world._create()
-        if is_alone:
-            world._await_listing()
         return world
 
     @property
@@ -272,8 +267,8 @@ class World:
     def _create(self) -> None:
         self.fake.create(self.stream, shards=self.random.choice((1, 1, 2, 3)))
 
-    def _await_listing(self) -> None:
-        self.clock.advance(10)  # the first shards are listed by now
+    def await_listing(self) -> None:
+        self.clock.advance(LISTED_S)
         self.note_shards()
 
     def recreate(self) -> None:
@@ -286,7 +281,7 @@ class World:
         for names in (self._ids, self.foreign, self.forgotten):
             names.clear()
         self._create()
-        self._await_listing()
+        self.await_listing()
 
     def read_by_subscription(self) -> None:
         """The job subscribes, and an event has a few records only, or many."""

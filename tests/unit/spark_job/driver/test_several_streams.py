@@ -23,7 +23,8 @@ from state.plan import PlanStatus
 from state.process import this_process
 from state.store.identity import Pause
 from tests.simulation.in_process import Service
-from tests.simulation.streams_query import StreamJob, StreamsQuery
+from tests.simulation.job import StreamJob
+from tests.simulation.query import StreamsQuery
 from tests.simulation.world import SkewedClock, World, base_settings
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.played_outcomes import PlayedOutcomes, policy
@@ -71,8 +72,8 @@ def query(untracked: StreamsQuery) -> StreamsQuery:
     """The same, tracked. Every record fails once."""
     for job in untracked.jobs.values():
         job.tracked = PlayedOutcomes(
-            job.there.store,
-            job.there.clock.now_ms,
+            job.world.store,
+            job.world.clock.now_ms,
             lambda row: "at first" if row["attempt"] == 1 else None,
             policy(first_delay_ms=5_000),
         )
@@ -96,31 +97,31 @@ def run_with_all_streams(query: StreamsQuery) -> None:
 def test_due_retries_of_a_paused_stream_wait_for_the_end_of_its_pause(query: StreamsQuery) -> None:
     """Its other streams go on meanwhile. Afterwards the records are tried again."""
     orders, clicks = query.jobs["orders"], query.jobs["clicks"]
-    orders.there.put(1)
+    orders.world.put(1)
     for _ in range(MOST_BATCHES):
-        if waiting(orders.there):
+        if waiting(orders.world):
             break
         query.run_batch()
-    with closing(orders.there.look()) as store:
+    with closing(orders.world.look()) as store:
         store.pause.begin(Pause(by="an operator", since_ms=0))
-    delivered, before = len(orders.delivered), waiting(orders.there)
-    clicks.there.put(1)
+    delivered, before = len(orders.delivered), waiting(orders.world)
+    clicks.world.put(1)
     for _ in range(MOST_BATCHES):
         query.run_batch()
-        query.jobs["orders"].there.clock.advance(1)
+        query.jobs["orders"].world.clock.advance(1)
     assert len(orders.delivered) == delivered
-    assert waiting(orders.there) == before > 0
+    assert waiting(orders.world) == before > 0
     assert 2 in {row["attempt"] for row in clicks.delivered}
-    with closing(orders.there.look()) as store:
+    with closing(orders.world.look()) as store:
         store.pause.end()
     for _ in range(MOST_BATCHES):
         query.run_batch()
-    assert not waiting(orders.there)
+    assert not waiting(orders.world)
 
 
 def put(query: StreamsQuery, count: int) -> None:
     for stream in STREAMS:
-        query.jobs[stream].there.put(count)
+        query.jobs[stream].world.put(count)
 
 
 def check_sink(query: StreamsQuery) -> None:
@@ -128,7 +129,7 @@ def check_sink(query: StreamsQuery) -> None:
     for job in query.jobs.values():
         rows = [row for rows in job.sink.values() for row in rows]
         found = [f"{row['shardId']}:{row['sequenceNumber']}" for row in rows]
-        assert sorted(found) == sorted(job.there.ids())
+        assert sorted(found) == sorted(job.world.ids())
 
 
 def test_the_streams_share_the_limit_of_a_batch(untracked: StreamsQuery) -> None:
@@ -177,11 +178,11 @@ def test_the_plan_that_a_batch_has_nothing_of_is_closed(untracked: StreamsQuery)
     with pytest.raises(Crash):
         untracked.run_batch("planned")
     orders = untracked.jobs["orders"]
-    with closing(orders.there.look()) as store:
+    with closing(orders.world.look()) as store:
         store.pause.begin(Pause(by="an operator", since_ms=0))
         assert not is_closed(store)
     untracked.run_batch()
-    with closing(orders.there.look()) as store:
+    with closing(orders.world.look()) as store:
         assert is_closed(store)
 
 
@@ -218,7 +219,7 @@ def test_an_available_now_run_does_not_end_without_a_stream_that_is_left_out(
     without it.
     """
     put(untracked, 2)
-    clicks, logins = untracked.jobs["clicks"].there, untracked.jobs["logins"].there
+    clicks, logins = untracked.jobs["clicks"].world, untracked.jobs["logins"].world
     clicks.fake.faults.add(internal_failure(), operation="GetRecords", times=12)
     logins.change(shard_refresh_interval_ms=1_000)
     logins.fake.faults.add(slow(answer_s), operation="ListShards", times=None)
@@ -229,12 +230,12 @@ def test_an_available_now_run_does_not_end_without_a_stream_that_is_left_out(
 
 def fail(query: StreamsQuery, operation: str) -> None:
     for job in query.jobs.values():
-        job.there.fake.faults.add(internal_failure(), operation=operation, times=None)
+        job.world.fake.faults.add(internal_failure(), operation=operation, times=None)
 
 
 def heal(query: StreamsQuery) -> None:
     for job in query.jobs.values():
-        job.there.fake.faults.clear()
+        job.world.fake.faults.clear()
 
 
 def in_trouble(query: StreamsQuery) -> int:
@@ -249,7 +250,7 @@ def test_a_query_whose_streams_are_all_left_out_waits_for_them(untracked: Stream
     """Spark asks again every 10 ms. Streams whose tasks come back empty are left out for as long as
     these have taken, and twice as long each time.
     """
-    worlds = [untracked.jobs[stream].there for stream in STREAMS]
+    worlds = [untracked.jobs[stream].world for stream in STREAMS]
     for there in worlds:
         there.change(shard_refresh_interval_ms=1_000, idle_wait_ms=3_000, max_fetch_time_ms=300)
     clock = worlds[0].clock
@@ -273,7 +274,7 @@ def test_a_query_is_not_ended_by_an_error_that_has_healed(untracked: StreamsQuer
     """Its streams are left out for longer than the patience with them lasts: they are asked again
     before the error counts.
     """
-    clock = untracked.jobs["orders"].there.clock
+    clock = untracked.jobs["orders"].world.clock
     untracked.active = ["orders", "clicks"]
     assert not untracked.run_batch()
     for fails_until_the_end in (False, True):
@@ -302,7 +303,7 @@ def test_a_stream_whose_shards_have_failed_together_is_left_out_once() -> None:
     assert not query.run_batch()
     assert in_trouble(query) == 3
     heal(query)
-    query.jobs["orders"].there.clock.advance(LEFT_OUT.longest_s)
+    query.jobs["orders"].world.clock.advance(LEFT_OUT.longest_s)
     assert not query.run_batch()
     assert in_trouble(query) == 0
 
@@ -313,7 +314,7 @@ def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
     """A query of one stream gets others after its state was imported and moved. The checkpoint
     location does not name its stream. With the stream alone it goes on, and then with all.
     """
-    orders = untracked.jobs["orders"].there
+    orders = untracked.jobs["orders"].world
     untracked.active = ["orders"]
     put(untracked, 2)
     with pytest.raises(Crash):  # the batch is done, and its plan is not settled
@@ -338,7 +339,7 @@ def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
     untracked.run_until_idle()
     for job in untracked.jobs.values():
         read = {f"{row['shardId']}:{row['sequenceNumber']}" for row in job.delivered}
-        assert read == job.there.ids()
+        assert read == job.world.ids()
 
 
 ORDERS = "etl/orders"

@@ -1,5 +1,5 @@
-"""A query of several streams in simulated worlds: the product's readers of several streams and of
-one, and for each stream the job that its history sees.
+"""A query of one stream or several in simulated worlds: the product's reader, and Spark's loop over
+it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import KinesisError
-from spark_job.data_source import KinesisStreamReader
-from spark_job.driver.query_driver import RETRY_FOR_S, QueryDriver, read_offset
+from spark_job.data_source import KinesisStreamReader, TaskPartition
+from spark_job.driver.query_driver import QueryDriver, read_offset
+from spark_job.executor.task_reader import read_task
 from spark_job.query_failure import StreamError
 from spark_job.settings import QuerySettings
 from state.errors import StateError, StoreUnavailableError
 from tests.simulation.in_process import InlinePool
-from tests.simulation.job import SimulatedJob, SimulatedReader, session_of
 from tests.support.simulated.micro_batch_engine import MicroBatchEngine, Row
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kinesis_spout.threads import NewPool
-    from spark_job.driver.coordinator import Coordinator
     from spark_job.process_services import ProcessServices
-    from spark_job.settings import SourceSettings
+    from tests.simulation.job import StreamJob
     from tests.simulation.world import World
 
 
@@ -76,83 +74,93 @@ class StreamPool(InlinePool):
         return super().submit(run)
 
 
-class SimulatedStreamsReader(KinesisStreamReader):
-    """The product's reader of several streams in their worlds."""
+class SimulatedReader(KinesisStreamReader):
+    """The product's reader with the simulated connections of a driver and its executors."""
 
-    def __init__(
-        self,
-        query: QuerySettings,
-        worlds: Sequence[World],
-        coordinators: Sequence[Coordinator],
-        new_pool: NewPool,
-    ) -> None:
-        super().__init__(query)
-        self._worlds = worlds
+    def __init__(self, query: StreamsQuery, jobs: Sequence[StreamJob]) -> None:
+        settings = QuerySettings.of([job.world.settings for job in jobs])
+        if len(jobs) > 1:
+            settings = replace(settings, max_records=query.max_records)
+        super().__init__(settings)
+        self._worlds = [job.world for job in jobs]
+        self._running = query.running
+        coordinators = [
+            job.world.coordinator(job.driver_services(one))
+            for job, one in zip(jobs, settings.streams, strict=True)
+        ]
         self.coordinators = {one.settings.stream.name: one for one in coordinators}
-        self._driver = QueryDriver(query, coordinators, new_pool=new_pool)
+        self._driver = QueryDriver(
+            settings, coordinators, new_pool=lambda *_: StreamPool(query.running)
+        )
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """The driver asks for no record of a stream during its pause, and plans none."""
         paused = [(one, one.service.reads) for one in self._worlds if one.is_paused]
-        offset = super().latestOffset(start, limit)
+        with own_errors():
+            offset = super().latestOffset(start, limit)
         for world, reads in paused:
             world.counts["polls during a pause"] += 1
             assert world.service.reads == reads, "the driver has read during a pause"
-            name = world.settings.state_name
-            before, after = (read_offset(one).get(name) for one in (start, offset))
+            before, after = (self._plan_in(one, world) for one in (start, offset))
             assert before in (None, after), "the driver has planned during a pause"
         return offset
 
+    def _plan_in(self, offset: dict[str, Any], world: World) -> str | None:
+        plans = read_offset(offset)
+        of_one = plans.get("") if self._query.is_of_one else None
+        return plans.get(world.settings.state_name, of_one)
 
-class StreamView(SimulatedReader):
-    """The reader of a query of several streams as the history of one of them sees it."""
-
-    def __init__(self, query: StreamsQuery, job: StreamJob, reader: SimulatedStreamsReader) -> None:
-        KinesisStreamReader.__init__(self, reader._query)
-        self._world = job.there
-        self.coordinator = reader.coordinators[job.there.stream]
-        self._driver = reader.driver
-        self._reader = reader
-        self._running = query.running
-
-    @property
-    def sessions(self) -> list[int]:
-        return [session_of(one) for one in self._reader.coordinators.values()]
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        return self._reader.initialOffset()
-
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        with own_errors():
-            return self._reader.latestOffset(start, limit)
-
-    def read(
-        self, partition: Any, services: ProcessServices | None = None, *, is_retry: bool = False
+    def attempt(
+        self,
+        world: World,
+        partition: Any,
+        services: ProcessServices | None = None,
+        *,
+        is_retry: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        with self._naming_errors():
-            batches = super().read(partition, services, is_retry=is_retry)
+        """The batches of an attempt of a task of this world's stream, perhaps of an earlier run,
+        which had other streams.
+        """
+        assert isinstance(partition, TaskPartition)
+        services = services or world.executor()
+        services.settings = self.coordinators[world.stream].settings
+        with self._naming_errors(world):
+            batches = read_task(
+                partition.plan_id,
+                partition.task,
+                partition.plan,
+                services=services,
+                pace=world.drawn_pace(),
+                is_retry=is_retry,
+            )
         while True:
-            with self._naming_errors(), self._running.of(self._world.stream, in_task=True):
+            with self._naming_errors(world), self._running.of(world.stream, in_task=True):
                 batch = next(batches, None)
             if batch is None:
                 return
             ids = batch.column("messageId").to_pylist()
-            assert all(one.startswith(f"{self._world.stream}/") for one in ids), ids[:2]
+            prefix = "" if self._query.is_of_one else f"{world.stream}/"
+            assert all(one.startswith(prefix) for one in ids), ids[:2]
             yield batch
 
     @contextmanager
-    def _naming_errors(self) -> Iterator[None]:
-        """A task's error names its stream."""
+    def _naming_errors(self, world: World) -> Iterator[None]:
+        """A task's error names its stream, if there are several."""
         try:
             with own_errors():
                 yield
         except (KinesisError, StateError) as error:
             told = str(error.__cause__ if isinstance(error.__cause__, StreamError) else error)
-            assert f"stream {self._world.stream}" in told or f"/{self._world.stream}" in told, told
+            is_named = f"stream {world.stream}" in told or f"/{world.stream}" in told
+            assert is_named or self._query.is_of_one, told
             raise
 
-    def stop(self) -> None:
-        self._reader.stop()
+    @property
+    def sessions(self) -> dict[str, int]:
+        """The driver's session at the store, for each stream."""
+        return {
+            stream: int(one._store._tree.session_id()) for stream, one in self.coordinators.items()
+        }
 
 
 @contextmanager
@@ -167,89 +175,9 @@ def own_errors() -> Iterator[None]:
         raise cause from error
 
 
-def of_query(name: str) -> property:
-    """A field of a stream's job that is the query's."""
-
-    def change(job: StreamJob, value: object) -> None:
-        setattr(job.query, name, value)
-
-    return property(lambda job: getattr(job.query, name), change)
-
-
-class StreamJob(SimulatedJob):
-    """One stream's part in a query. It starts, runs and stops with the whole query, and has the
-    deliveries and the sink of this stream.
-    """
-
-    def __init__(self, query: StreamsQuery, world: World) -> None:
-        self.query = query
-        super().__init__(world.settings, world=world)
-        self.known: set[str] = set()
-        self.new = 0
-        query.jobs[world.stream] = self
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the query reads the stream now."""
-        return self.there.stream in self.query.active
-
-    @property
-    def reader(self) -> KinesisStreamReader | None:
-        return self.query.views.get(self.there.stream) if self.query.reader else None
-
-    @reader.setter
-    def reader(self, reader: KinesisStreamReader | None) -> None:
-        assert reader is None
-        self.query.reader = None
-
-    offsets: Any = of_query("offsets")
-    committed: Any = of_query("committed")
-    available_now: Any = of_query("available_now")
-
-    def start(self) -> None:
-        self.query.start()
-
-    def stop(self) -> None:
-        self.query.stop()
-
-    def run_batch(self, crash_at: str | None = None) -> bool | str:
-        return self.query.run_of(self, crash_at)
-
-    def forget_checkpoint_location(self) -> None:
-        self.query.forget_checkpoint_location()
-
-    def driver_services(self, settings: SourceSettings) -> ProcessServices:
-        """The services of this stream in a driver that starts."""
-        store, self._settling = None, None
-        if self.dies_at is not None:
-            store = self.there.dying_store(self.dies_at[0], after=self.dies_at[1])
-        elif self.dies_settled:
-            store, self._settling = self.there.store_dying_settled()
-        if not settings.named_in_ids:
-            return self.there.services(store)
-        services = self.there.services(store, retry_for_s=RETRY_FOR_S)
-        services.settings = settings
-        return services
-
-    def read_stream(self, partitions: Sequence[Any]) -> list[Row]:
-        """The rows of the batch that are of this stream. `new`: how many come first in it."""
-        rows = self.read(partitions)
-        ids = {f"{row['shardId']}:{row['sequenceNumber']}" for row in rows} - self.known
-        self.new = len(ids)
-        self.known |= ids
-        wrong = [row for row in rows if not self._is_own(row)]
-        assert not wrong, f"stream {self.there.stream} gave {wrong[:2]}"
-        return rows
-
-    def _is_own(self, row: Row) -> bool:
-        world = self.there
-        is_ours = world.aggregates or row["data"].startswith(world.tag + b"record")
-        return row["streamName"] == world.stream and is_ours
-
-
 class StreamsOutcomes:
-    """The outcomes of a batch of several streams: those of each stream. The query may die between
-    those of two of them.
+    """The outcomes of a batch: those of each stream. The query may die between those of two of
+    them.
     """
 
     def __init__(self, query: StreamsQuery) -> None:
@@ -262,8 +190,8 @@ class StreamsOutcomes:
         for number, job in enumerate(jobs):
             assert job.tracked is not None
             step = partial(self._step, job, on_step if number == dies_in else None)
-            own = [row for row in rows if row["streamName"] == job.there.stream]
-            with self._query.running.of(job.there.stream):
+            own = [row for row in rows if row["streamName"] == job.world.stream]
+            with self._query.running.of(job.world.stream):
                 processed += job.tracked.play(own, step)
         return processed
 
@@ -278,15 +206,14 @@ class StreamsOutcomes:
 @dataclass
 class StreamsQuery(MicroBatchEngine):
     """The engine. `active`: the streams that the query reads, in the order in which it names them.
-    `max_records`: of a batch, over all streams. `on_batch`: what a history notes after each run,
-    and of an error that another stream than its own has raised.
+    `max_records`: of a batch, over all streams, if these are several. `run_of`: runs a batch in a
+    step of one stream. `on_forget`: the checkpoint location is a new one.
     """
 
     random: Random = field(default=None)  # type: ignore[assignment]  # always given
     max_records: int | None = None
     jobs: dict[str, StreamJob] = field(default_factory=dict)
     active: list[str] = field(default_factory=list)
-    views: dict[str, SimulatedReader] = field(default_factory=dict)
     running: Running = field(default_factory=Running)
     run_of: Callable[[StreamJob, str | None], bool | str] = lambda _, __: False
     on_forget: Callable[[], None] = lambda: None
@@ -299,34 +226,17 @@ class StreamsQuery(MicroBatchEngine):
     def active_jobs(self) -> list[StreamJob]:
         return [self.jobs[stream] for stream in self.active]
 
-    # starting and stopping ------------------------------------------------------------------------
     def start(self) -> None:
-        jobs = self.active_jobs()
-        if len(jobs) == 1:
-            (job,) = jobs
-            services = job.driver_services(job.there.settings)
-            alone = SimulatedReader(job.there, services)
-            self.views, self.reader = {job.there.stream: alone}, alone
-        else:
-            query = QuerySettings.of([job.there.settings for job in jobs])
-            several = SimulatedStreamsReader(
-                replace(query, max_records=self.max_records),
-                [job.there for job in jobs],
-                [
-                    job.there.coordinator(job.driver_services(one))
-                    for job, one in zip(jobs, query.streams, strict=True)
-                ],
-                lambda *_: StreamPool(self.running),
-            )
-            self.reader = several
-            self.views = {job.there.stream: StreamView(self, job, several) for job in jobs}
-        assert self.reader is not None
+        self.reader = SimulatedReader(self, self.active_jobs())
         if self.available_now:
             self.reader.prepareForTriggerAvailableNow()
 
-    def stop(self) -> None:
-        super().stop()
-        self.views = {}
+    def started(self) -> SimulatedReader:
+        """Its reader. It starts if need be."""
+        if self.reader is None:
+            self.start()
+        assert isinstance(self.reader, SimulatedReader)
+        return self.reader
 
     def forget_checkpoint_location(self) -> None:
         super().forget_checkpoint_location()
@@ -366,8 +276,8 @@ class StreamsQuery(MicroBatchEngine):
         rows: list[Row] = []
         for number, job in enumerate(jobs):
             own = [one for one in partitions if one.stream == number]
-            with self.running.of(job.there.stream):
-                rows += job.read_stream(own)
+            with self.running.of(job.world.stream):
+                rows += job.read_new(own)
         self._check_limit(jobs)
         return rows
 
@@ -377,12 +287,12 @@ class StreamsQuery(MicroBatchEngine):
             return
         if "plan" in self.offsets[-1]:
             return  # a query of one stream has planned it, which has a limit of its own
-        if any(job.there.aggregates for job in jobs):
+        if any(job.world.aggregates for job in jobs):
             return
         new = sum(job.new for job in jobs)
-        jobs[0].there.counts["batches whose limit was checked"] += 1
+        jobs[0].world.counts["batches whose limit was checked"] += 1
         assert new <= self.max_records, f"a batch has {new} new records, not {self.max_records}"
 
     def finish(self, batch: int, rows: list[Row]) -> None:
         for job in self.active_jobs():
-            job.sink[batch] = [row for row in rows if row["streamName"] == job.there.stream]
+            job.sink[batch] = [row for row in rows if row["streamName"] == job.world.stream]
