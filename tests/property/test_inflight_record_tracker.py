@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from state.errors import IllegalTrackerEventError
 from state.position import Position, PositionKind
@@ -16,7 +17,13 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
-from tests.support.state.tracker import check_structure, make_tracker, restart, take_retry
+from tests.support.state.tracker import (
+    check_structure,
+    fresh_state,
+    make_tracker,
+    restart,
+    take_retry,
+)
 from tests.support.state.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
 
 POLICY = RetryPolicy(
@@ -27,6 +34,10 @@ POLICY = RetryPolicy(
     max_age_ms=MAX_AGE_MS,
 )
 STEPS = st.integers(1, 3)
+# What a tracker keeps for others, from its first state on.
+FIRST_STATE = replace(
+    fresh_state(), parents=("shardId-9",), settled_plan="4-a", verified_until_ms=5, at_tip=True
+)
 
 
 class TrackerMachine(RuleBasedStateMachine):
@@ -40,7 +51,7 @@ class TrackerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tracker = make_tracker(policy=POLICY)
+        self.tracker = make_tracker(policy=POLICY, state=FIRST_STATE)
         self.oracle = Oracle(self.group)
         self.now_ms = 0
         self.made: list[tuple[int, int]] = []
@@ -328,7 +339,9 @@ class TrackerMachine(RuleBasedStateMachine):
         assert not in_ranges & in_rest
         assert in_ranges | in_rest == self.oracle.to_deliver_again()
         assert state.checkpoint is None or not state.checkpoint.sub
+        assert state.finished == (state.end_was_read and not state.unresolved)
         self.tracker = restart(self.tracker, POLICY)
+        assert self.tracker.snapshot() == state
         self.oracle.restart(state)
         self.ended = state.read_position.is_end
 

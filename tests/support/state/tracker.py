@@ -27,10 +27,6 @@ def seq(number: int, sub: int = 0) -> SequenceNumber:
     return SequenceNumber(number, sub)
 
 
-def seqs(*numbers: int) -> list[SequenceNumber]:
-    return [SequenceNumber(number) for number in numbers]
-
-
 def fresh_state() -> ShardState:
     return ShardState(shard_id=SHARD, read_position=TRIM_HORIZON)
 

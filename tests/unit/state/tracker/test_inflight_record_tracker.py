@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from state.errors import IllegalTrackerEventError, StoredDataError
-from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.position import Position
 from state.retry_policy import RetryPolicy
-from state.shard_state import Lifecycle, UnresolvedRecord
+from state.shard_state import UnresolvedRecord
 from state.tracker.inflight_record_tracker import parse_message_id
 from state.tracker.transitions import (
     CELLS,
@@ -178,83 +178,6 @@ def waiting(
     )
 
 
-@pytest.mark.parametrize(("first", "last", "count"), [(9, 5, 2), (5, 9, 0), (5, 9, 1), (5, 5, 2)])
-def test_a_span_that_contradicts_itself_is_refused(first: int, last: int, count: int) -> None:
-    """Descending numbers, no records, one record with two numbers, two records with one number."""
-    tracker = make_tracker()
-    with pytest.raises(IllegalTrackerEventError, match="is not a span"):
-        tracker.emit_span(seq(first), seq(last), count)
-    assert nodes(tracker) == []
-
-
-@pytest.mark.parametrize(
-    "left",
-    [
-        [waiting(9)],
-        [waiting(100)],
-        [waiting(90, 100, count=2)],
-        [waiting(30), waiting(20)],
-        [waiting(20, 40, count=3), waiting(40)],
-        [waiting(20, 30, count=1)],
-        [waiting(20, count=2)],
-        [waiting(30, 20, count=2)],
-        [waiting(20, 30, count=0)],
-        [waiting(10, 30, count=50)],
-        [waiting(11, 98, count=49)],
-    ],
-)
-def test_records_that_cannot_be_in_a_span_are_refused(left: list[UnresolvedRecord]) -> None:
-    """The error names the shard, the numbers and the state; nothing changes."""
-    tracker = make_tracker()
-    tracker.emit_span(seq(10), seq(99), 50)
-    before = tracker.snapshot()
-    with pytest.raises(
-        IllegalTrackerEventError,
-        match=f"shard {SHARD}: .* out of the 50 records from 10 to 99 .pending.",
-    ):
-        tracker.ack_except(seq(10), left)
-    assert tracker.snapshot() == before
-    check_structure(tracker)
-
-
-def test_a_snapshot_of_a_restored_tracker_is_the_state_that_it_was_restored_from() -> None:
-    """Restoring loses nothing and invents nothing."""
-    tracker = make_tracker(1, 2, 3)
-    tracker.fail(seq(2), 1, 0, reason="fault")
-    tracker.ack(seq(3), 1)
-    state = replace(
-        tracker.snapshot(),
-        parents=("shardId-9",),
-        settled_plan="4-a",
-        verified_until_ms=5,
-        at_tip=True,
-    )
-    assert make_tracker(state=state).snapshot() == state
-    assert make_tracker(state=fresh_state()).snapshot() == fresh_state()
-
-
-def test_a_shard_is_finished_when_its_end_was_read_and_nothing_is_unresolved() -> None:
-    """Until then it is drained; or still active, if the records at its end have had no outcome."""
-    tracker = make_tracker(1, 2)
-    tracker.reach_end()
-    assert (tracker.snapshot().lifecycle, tracker.snapshot().read_position) == (
-        Lifecycle.ACTIVE,
-        Position.at(seq(1)),
-    )
-    tracker.fail(seq(1), 1, 0)
-    tracker.ack(seq(2), 1)
-    assert (tracker.snapshot().lifecycle, tracker.snapshot().read_position) == (
-        Lifecycle.DRAINED,
-        SHARD_END,
-    )
-    successor = restart(tracker)
-    assert (successor.read_position, successor.last_read) == (SHARD_END, seq(1))
-    take_retry(successor, 1_000)
-    successor.ack(seq(1), 2)
-    assert successor.snapshot().lifecycle is Lifecycle.FINISHED
-    assert successor.snapshot().checkpoint_text == "SHARD_END"
-
-
 def test_a_record_whose_failures_never_counted_does_not_age_until_one_counts() -> None:
     """A Spark job that reads the stream under the same name has stored it so, in an outage."""
     stored = UnresolvedRecord(
@@ -302,19 +225,6 @@ def test_a_stored_state_that_contradicts_itself_is_refused(
     )
     with pytest.raises(StoredDataError, match=f"shard {SHARD} .*{told}"):
         make_tracker(state=state)
-
-
-def test_a_tracker_emits_only_after_its_stored_checkpoint() -> None:
-    """Also when the position that it had read to has expired, and it starts at the oldest record
-    left.
-    """
-    tracker = make_tracker(state=replace(fresh_state(), checkpoint=seq(9)))
-    assert tracker.read_position == TRIM_HORIZON
-    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: emission of 9 .*not after 9"):
-        tracker.emit(seq(9))
-    tracker.emit(seq(10))
-    tracker.ack(seq(10), 1)
-    assert tracker.checkpoint == seq(10)
 
 
 def test_a_blocked_record_that_fails_itself_is_blocked_no_more() -> None:
