@@ -220,7 +220,9 @@ class PlanZnodes(Nodes, PlanStore):
         pointer = self._pointed(node)
         if pointer is not None and pointer.id == plan_id:
             return pointer.status
-        newest = "there is no batch" if pointer is None else f"that is {pointer.id} ({pointer.status})"
+        newest = (
+            "there is no batch" if pointer is None else f"that is {pointer.id} ({pointer.status})"
+        )
         raise ConflictError(
             f"batch {plan_id} is not the newest batch of {self._paths.base}: {newest}",
             "close and settle only the newest batch",

@@ -181,7 +181,7 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
         (
             TaskShare(2, 3),
             TaskShare(0, 4),
-            r"by 3 tasks in total, not 4 \(task 2 of 3 is process 4242 on .*with a total of 3",
+            r"with a total of 3 tasks, not 4 \(task 2 of 3 is process 4242 on .*with a total of 3",
         ),
         (TaskShare(1, 3), None, "by task 1 of 3, process 4242 on host-a.*stop all tasks first"),
         (None, TaskShare(0, 2), "by process 4242 on host-a.*use another application name$"),
@@ -190,7 +190,7 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
             TaskShare(1, 3),
             TaskShare(1, 3),
             (
-                r"^task 1 of 3 of application .* is running already \(process 4242 on host-a"
+                r"^task 1 of 3 of application .* is already run by process 4242 on host-a"
                 r".*another task index$"
             ),
         ),

@@ -290,7 +290,12 @@ def test_without_packages_the_help_is_whole_and_a_command_says_what_to_install(
     shown = run_cli("--help", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
     assert shown.returncode == 0
     assert listed_names(shown.stdout) == list(ALL_COMMANDS)
-    assert f"(needs {needed_by}) {how_to_install(*extras)}" in flowing(shown.stdout)
+    assert (
+        f"Kill a Spark job that reads real flights from a local Kinesis: no record is lost. "
+        f"(needs {needed_by})"
+    ) in flowing(shown.stdout)
+    helped = run_cli("demo", "--help", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
+    assert f"{needed_by} is not installed; {how_to_install(*extras)}" in flowing(helped.stdout)
     for words in commands:
         ended = run_cli(*words, cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
         assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)

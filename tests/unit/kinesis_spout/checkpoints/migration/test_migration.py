@@ -1,17 +1,15 @@
-"""What each reader makes of hand-made state, and of damaged state, and where each listed shard is read
-by where another consumer has stopped. Captured state is read by
-`tests/integration/commands/test_import.py`.
+"""What each reader makes of hand-made and of damaged state, and where each listed shard continues
+after another consumer. Captured state is read by `tests/integration/commands/test_import.py`.
 """
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+
 import pytest
+
 from kinesis_spout.checkpoints.migration import kcl, spark_queries
-from kinesis_spout.checkpoints.migration.import_plan import MigrationError
-from state.position import SHARD_END, TRIM_HORIZON, Position
-from tests.support.migration.captured import databricks_offset, write_files
 from kinesis_spout.checkpoints.migration.import_plan import (
     MigrationError,
     Origin,
@@ -19,11 +17,13 @@ from kinesis_spout.checkpoints.migration.import_plan import (
     positions,
 )
 from kinesis_spout.service.shard_info import HashRange, ShardInfo
-from state.position import Position
+from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
+from tests.support.migration.captured import databricks_offset, write_files
 
 if TYPE_CHECKING:
     from pathlib import Path
+
     from kinesis_spout.checkpoints.migration.import_plan import Item
 
 
@@ -203,7 +203,6 @@ def test_what_is_no_progress_is_a_sentence(text: str, tmp_path: Path) -> None:
         MigrationError, match=r"the progress in .*last.json is damaged|has no endOffset"
     ):
         spark_queries.databricks_origin("orders", progress=file, location=None)
-
 
 
 AT = Position.parse("2026-01-31T12:00:00Z")
