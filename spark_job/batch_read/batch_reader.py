@@ -232,6 +232,7 @@ def read_ranges(
                 aggregated_records=settings.aggregated_records,
                 hash_range=shard.hash_range,
                 columns=columns,
+                start=shard.start,
             )
             buffered = BufferedGetter(
                 fetching, max_records=HELD_RECORDS, budget=budget, page_bytes=FIRST_PAGE_BYTES

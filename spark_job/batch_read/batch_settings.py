@@ -32,7 +32,8 @@ def _shard_ids(_: str, text: str) -> tuple[str, ...]:
 
 def _is_end(end: RequestedStart) -> bool:
     named = (end.default, *(position for _, position in end.shards))
-    return all(one.position != TRIM_HORIZON for one in named)
+    positions = [one.position for one in named if one.position is not None]
+    return all(one != TRIM_HORIZON and not (one.sequence and one.sequence.sub) for one in positions)
 
 
 # By field. `scripts/reference/options.py` makes the page of options from it.
@@ -54,7 +55,8 @@ BATCH_OPTIONS: dict[str, Option] = {
             "LATEST",
             positions("LATEST"),
             fits=_is_end,
-            rule=f"{POSITIONS_RULE}; no record is older than TRIM_HORIZON",
+            rule=f"{POSITIONS_RULE}; no record is older than TRIM_HORIZON, and a read does not end "
+            "inside an aggregate",
         ),
         Option(
             "shardIds",

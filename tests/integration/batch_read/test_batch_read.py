@@ -246,6 +246,12 @@ def test_a_kpl_aggregate_is_unpacked_or_stops_the_read_or_is_wanted_raw(
     ]
     with pytest.raises(KinesisError, match="is a KPL aggregate"):
         Load(stream, aggregatedRecords="fail").rows()
+    later = stream.put_record("k", b"c")
+    shard_id, sequence = number.split(":")
+    start = {"shardIds": shard_id, "startingPosition": f"AT:{sequence}.1"}
+    for mode in ("unpack", "raw"):  # as a spout continues with the rest of an aggregate
+        rest = Load(stream, **start, aggregatedRecords=mode).rows()
+        assert [row["messageId"] for row in rest] == [f"{number}.1:1", f"{later}:1"]
 
 
 def test_a_query_without_an_application_is_refused_when_it_starts(stream: StreamUnderTest) -> None:

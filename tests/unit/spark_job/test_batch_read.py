@@ -272,6 +272,8 @@ def test_filters_on_times_narrow_the_range_and_what_must_not_have_expired() -> N
         ({"shardIds": " , "}, "pass shard ids separated by commas"),
         ({"endingPosition": "TRIM_HORIZON"}, "no record is older than TRIM_HORIZON"),
         ({"endingPosition": '{"a": "TRIM_HORIZON"}'}, "no record is older than TRIM_HORIZON"),
+        ({"endingPosition": "AT:5.2"}, "a read does not end inside an aggregate"),
+        ({"endingPosition": '{"a": "AFTER:5.1"}'}, "a read does not end inside an aggregate"),
         ({"startingPosition": "SHARD_END"}, "option startingPosition: SHARD_END is not"),
     ],
 )
