@@ -49,12 +49,12 @@ class ProtobufScheme(PayloadScheme):
     `DESCRIPTOR`, or the bytes of a descriptor set (`protoc --include_imports --descriptor_set_out`)
     with the message's full `name`.
 
-    The types are those of Spark's `from_protobuf`: an enum is a STRING (the number, if the schema
-    does not name it), a message a STRUCT, a repeated field an ARRAY, a map a MAP, a Timestamp a
-    TIMESTAMP cut to its microsecond. Each member of a oneof is a column. What differs: an unsigned
-    number of 32 bits is a BIGINT and one of 64 bits a DECIMAL(20,0), so none is negative; a field
-    that tracks no presence (proto3 without `optional`) has its default, 0 or an empty text, and is
-    never NULL. Fields of messages without fields are left out.
+    The types are those of Spark's `from_protobuf`: an enum is a STRING (the number, if a proto3
+    schema does not name it), a message a STRUCT, a repeated field an ARRAY, a map a MAP, a
+    Timestamp a TIMESTAMP cut to its microsecond. Each member of a oneof is a column. What differs:
+    an unsigned number of 32 bits is a BIGINT and one of 64 bits a DECIMAL(20,0), so none is
+    negative; a field that tracks no presence (proto3 without `optional`) has its default, 0 or an
+    empty text, and is never NULL. Fields of messages without fields are left out.
 
     `recursion_depth`: how many times a message may contain itself. A record with more levels is
     malformed; by default, a recursive message raises `SchemeDefinitionError`.
@@ -339,8 +339,8 @@ class _Columns:
                 if not self._recursion_depth:
                     raise SchemeDefinitionError(
                         f"the Protobuf message {inner.full_name} contains itself at {path}.{name}",
-                        "Spark has no recursive types; pass recursion_depth, the maximum number "
-                        "of levels in the records",
+                        "Spark has no recursive types; pass recursion_depth, how many times it may "
+                        "contain itself in a record",
                     )
                 deepest.append(_absent(field))
                 continue
