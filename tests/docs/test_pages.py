@@ -411,6 +411,7 @@ def run_together(page: Page) -> list[str]:
         line
         for before, line in itertools.pairwise(lines)
         if re.search(r"\w.*\| *-{3}", line)
+        or re.search(r"^\|.*[^|]$", line)
         or re.search(r"[a-z`)][.] \*\*[A-Z][^*]+[.]\*\*", line)
         or (kind(before) != kind(line) and "" not in {kind(before), kind(line)})
         or (kind(before) == kind(line) == "heading")
@@ -421,6 +422,7 @@ def run_together(page: Page) -> list[str]:
     "text",
     [
         "| a | b | | --- | --- | | c | d |",
+        "| a | b | A fact.",
         "A fact.\n## Heading",
         "## Heading\nA fact.",
         "In these cases:\n- one",
