@@ -402,6 +402,11 @@ def kind(line: str) -> str:
     return "list" if _ITEM.match(line) or line.startswith("  ") else "text"
 
 
+def bars(row: str) -> int:
+    """The number of bars between the cells of a table's row, and around them."""
+    return len(re.findall(r"(?<!\\)[|]", re.sub("`[^`]*`", "", row)))
+
+
 def run_together(page: Page) -> list[str]:
     """Lines in which a formatter of paragraphs has joined parts that Markdown tells apart by lines:
     the rows of a table, a heading or a list and the text before it, two paragraphs with headwords.
@@ -415,6 +420,7 @@ def run_together(page: Page) -> list[str]:
         or re.search(r"[a-z`)][.] \*\*[A-Z][^*]+[.]\*\*", line)
         or (kind(before) != kind(line) and "" not in {kind(before), kind(line)})
         or (kind(before) == kind(line) == "heading")
+        or (kind(before) == kind(line) == "table" and bars(before) != bars(line))
     ]
 
 
@@ -423,6 +429,7 @@ def run_together(page: Page) -> list[str]:
     [
         "| a | b | | --- | --- | | c | d |",
         "| a | b | A fact.",
+        "| a | b |\n| - | - |\n| c | d | | e | f |",
         "A fact.\n## Heading",
         "## Heading\nA fact.",
         "In these cases:\n- one",
