@@ -10,7 +10,7 @@ from kinesis_spout.errors import ConfigError
 from state.plan import PlanStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from spark_job.driver.retry_queue import RetryQueue
     from spark_job.driver.stream_plans import Settled
@@ -110,9 +110,10 @@ class OutcomeSummary:
         self._carry_over(settled.plan, settled.report, is_tracked=is_tracked)
         if self.outages and not outages:
             log.warning(
-                "most records of batch %s failed. No new records are read until the "
-                "retries succeed",
+                "most records of batch %s failed, the last one with %r. No new records are "
+                "read until the retries succeed",
                 plan_id,
+                _newest_reason(states.values()),
             )
         elif outages and not self.outages:
             log.warning(
@@ -212,3 +213,10 @@ class OutcomeSummary:
             "retried": self._retried[shard_id],
             "unresolved": self._queue.records_of(shard_id),
         }
+
+
+def _newest_reason(states: Iterable[ShardState]) -> str:
+    """The reason of the record that failed last."""
+    failed = (record for state in states for record in state.unresolved)
+    newest = max(failed, key=lambda record: record.last_failure_ms or 0, default=None)
+    return (newest and newest.reason) or ""

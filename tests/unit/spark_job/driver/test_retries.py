@@ -138,9 +138,11 @@ def test_unresolved_records_limit_the_batches_of_jobs_that_track_and_no_others(
 
 
 def test_in_an_outage_nothing_new_is_read_no_attempt_is_counted_and_it_ends_by_itself(
-    one: SimulatedJob,
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where the driver starts again meanwhile. All records fail for a quarter of an hour."""
+    """Also where the driver starts again meanwhile. All records fail for a quarter of an hour. The
+    log gives the reason once, because the cause may be the function of the job.
+    """
     put = one.put(600)
     down_until_s = 900.0
     outcomes = tracked(one, lambda _: one.clock.monotonic_s() < down_until_s, policy(retry_limit=2))
@@ -163,6 +165,8 @@ def test_in_an_outage_nothing_new_is_read_no_attempt_is_counted_and_it_ends_by_i
     assert outcomes.letters == []
     assert sorted(int(row["sequenceNumber"]) for row in found) == put
     assert {row["attempt"] for row in found} == {1}
+    (began,) = (said for said in caplog.messages if "No new records are read" in said)
+    assert "failed, the last one with 'as planned'. No" in began
 
 
 def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) -> None:
