@@ -19,7 +19,6 @@ from kinesis_spout.reading.read_ahead import PageLimits
 from kinesis_spout.reading.subscriptions import NewFeed, ThreadFeed
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.threads import NewPool, thread_pool
-from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
@@ -79,8 +78,6 @@ class ProcessServices:
     ) -> ProcessServices:
         """New services, not shared with other callers. `retry_for_s`: how long calls to Kinesis are
         retried. `answered_before`: as of `KinesisClient`.
-
-        Starts the embedded ZooKeeper if `zookeeper` names one that does not run.
         """
         clock = SystemClock()
         return cls(
@@ -110,7 +107,7 @@ class ProcessServices:
 def open_store(settings: SourceSettings) -> ZookeeperStateStore:
     """A new store for these settings, not connected yet."""
     return ZookeeperStateStore(
-        resolve_connect_string(settings.zookeeper),
+        settings.zookeeper,
         root=settings.zookeeper_root,
         application=settings.application,
         stream=settings.stream.name,

@@ -16,7 +16,6 @@ from kinesis_spout.reading.subscriptions import NewFeed, ThreadFeed
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.threads import DaemonPool, NewPool, StartLoop, ThreadLoop
 from state.memory_store import MemoryStateStore
-from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
@@ -55,9 +54,7 @@ class SpoutServices:
 
     @classmethod
     def connect(cls, config: SpoutConfig) -> SpoutServices:
-        """New connections, none of them opened yet. Starts the embedded ZooKeeper if the
-        configuration names one that is not running.
-        """
+        """New connections, none of them opened yet."""
         closing = threading.Event()
         clock = InterruptibleClock(closing)
         client = KinesisClient(config.aws, config.stream_ref, clock=clock, as_lists=True)
@@ -66,7 +63,7 @@ class SpoutServices:
             store = MemoryStateStore(application="nobody", stream=config.stream_ref.name)
         else:
             store = ZookeeperStateStore(
-                resolve_connect_string(config.zookeeper),
+                config.zookeeper,
                 root=config.zookeeper_root,
                 application=config.application,
                 stream=config.stream_ref.name,

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
+from kinesis_spout.config import AwsConfig
+from kinesis_spout.spout.config import SpoutConfig
+from kinesis_spout.spout.services import SpoutServices
+from spark_job.kinesis_source import KinesisSource
+from spark_job.process_services import ProcessServices
 from state.errors import (
     ConflictError,
     EmbeddedZookeeperError,
@@ -25,9 +31,11 @@ from state.errors import (
     OwnedByAnotherError,
     StateError,
     StoreUnavailableError,
+    StreamMismatchError,
 )
 from state.plan import TaskResult
 from state.process import process_start, this_process
+from state.store.identity import StreamIdentity
 from state.store.ownership import OwnerInfo
 from state.store.shard_states import StateChange
 from state.task_log import TaskLog
@@ -38,7 +46,9 @@ from tests.support.state.state_stores import end_session, entry, log_of, plan, s
 from tests.support.state.zookeeper import kill_server, running_in, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from state.znodes.topics import StoreTopics
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -138,6 +148,47 @@ def test_the_embedded_server_is_started_again_for_its_store(tmp_path: Path) -> N
         known = store.shard_states.save([StateChange(None, state_at(1))])[0]
         stop(directory)
         assert store.shard_states.save([StateChange(known, state_at(2))])[0].version == 1
+    finally:
+        store.close()
+        stop(directory)
+
+
+def of_source(address: str) -> StoreTopics:
+    source = KinesisSource(
+        stream="flights", application="app", zookeeper=address, region="us-east-1"
+    )
+    return ProcessServices.connect(source.settings()).store
+
+
+def of_spout(address: str) -> StoreTopics:
+    config = SpoutConfig(
+        stream="flights", application="app", zookeeper=address, aws=AwsConfig(region="us-east-1")
+    )
+    return SpoutServices.connect(config).store
+
+
+@pytest.mark.parametrize("opened", [of_source, of_spout])
+def test_a_consumer_knows_the_embedded_server_by_its_directory(
+    tmp_path: Path, opened: Callable[[str], StoreTopics]
+) -> None:
+    """So it starts the server again, and so does the command that an error names."""
+    directory = tmp_path / "zookeeper"
+    store = opened(f"embedded:{directory}")
+
+    def is_reached() -> bool:
+        try:
+            return store.shard_states.load() == {}
+        except StoreUnavailableError:
+            return False
+
+    try:
+        store.ownership.acquire(this_process(0), timeout_s=10)
+        stop(directory)
+        wait_until(is_reached, 120)
+        first = StreamIdentity(arn="arn:flights", name="flights", created_ms=1)
+        store.identity.bind(first)
+        with pytest.raises(StreamMismatchError, match=f"--zookeeper embedded:{directory}`"):
+            store.identity.bind(replace(first, created_ms=2))
     finally:
         store.close()
         stop(directory)
