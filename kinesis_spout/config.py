@@ -237,21 +237,25 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean {by_key[nearest[0]]}?" if nearest else otherwise
 
 
-def check_function(name: str, function: object) -> None:
+def check_function(name: str, function: object, *, may_yield: bool = False) -> None:
     """Raise `ConfigError`, which begins with `name`, unless a call of `function` runs it. A call of
     one with `async` or `yield` only makes an object, and whoever calls it would take it for done.
+    `may_yield`: the caller iterates over the result, which runs one with `yield` too.
     """
     if not callable(function):
         raise ConfigError(
             f"{name} is of type {type(function).__name__}, which cannot be called",
             "pass a function",
         )
-    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    kinds = [inspect.iscoroutinefunction, inspect.isasyncgenfunction]
+    if not may_yield:
+        kinds.append(inspect.isgeneratorfunction)
     bodies = (function, type(function).__call__)  # that of an object is in its class
     if any(is_of(body) for is_of in kinds for body in bodies):
+        words = "async" if may_yield else "async or yield"
         raise ConfigError(
-            f"{name} is a function with async or yield, so a call does not run it",
-            "pass a function without async and yield, which may call asyncio.run(...)",
+            f"{name} is a function with {words}, so a call does not run it",
+            f"pass a function without {words}, which may call asyncio.run(...)",
         )
 
 

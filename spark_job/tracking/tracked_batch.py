@@ -29,6 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, StructField, StructType
 
+from kinesis_spout.config import check_function
 from kinesis_spout.errors import ConfigError
 from scheme.payload_scheme import PayloadScheme
 from scheme.record import Record
@@ -71,6 +72,7 @@ CHANGED = (
     "persisted rows, and the function returned another result. Nothing is acked, and the batch is "
     "redelivered"
 )
+_SCHEMA_REMEDY = "give names with types, for example id string, total double"
 _CURRENT: ContextVar[TrackedBatch | None] = ContextVar("spark_job_current_batch", default=None)
 
 
@@ -201,9 +203,11 @@ class TrackedBatch:
         All calls are made before this method returns: one per record, unless persisted rows are
         lost. Any number of actions may run on the frame.
 
-        Raises `kinesis_spout.errors.ConfigError` for a bad schema. Raises Spark's error if a Python
-        worker ends (`os._exit`, out of memory); let it through, it must fail the batch.
+        Raises `kinesis_spout.errors.ConfigError` for a bad schema, or for what is no function.
+        Raises Spark's error if a Python worker ends (`os._exit`, out of memory); let it through, it
+        must fail the batch.
         """
+        check_function("the function passed to batch.map_records", function, may_yield=True)
         struct, columns = output_schema(schema)
         frame = self._frame
         mapper = RecordMapper(function=function, columns=columns, rules=frame.rules)
@@ -494,6 +498,11 @@ def evaluate(rows: DataFrame, mapper: RecordMapper, schema: StructType) -> Evalu
 
 def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
     """The user's schema as Spark's and as Arrow's types. Raises `ConfigError`."""
+    if not isinstance(schema, str | StructType):
+        raise ConfigError(
+            f"the schema passed to batch.map_records is of type {type(schema).__name__}",
+            _SCHEMA_REMEDY,
+        )
     struct = schema if isinstance(schema, StructType) else _struct(schema)
     if NOTE in struct.names:
         raise ConfigError(
@@ -518,16 +527,16 @@ def _output_column(field: StructField) -> OutputColumn:
 
 @cache
 def _struct(ddl: str) -> StructType:
-    remedy = "give names with types, for example id string, total double"
     try:
         parsed = StructType.fromDDL(ddl)
     except ParseException as exc:
         why = failure_sentence(str(exc)).rstrip(".")
         raise ConfigError(
-            f"the schema passed to batch.map_records is {ddl!r}, which is no DDL ({why})", remedy
+            f"the schema passed to batch.map_records is {ddl!r}, which is no DDL ({why})",
+            _SCHEMA_REMEDY,
         ) from exc
     if not isinstance(parsed, StructType):
-        raise ConfigError(f"the schema passed to batch.map_records is {ddl!r}", remedy)
+        raise ConfigError(f"the schema passed to batch.map_records is {ddl!r}", _SCHEMA_REMEDY)
     return parsed
 
 

@@ -259,12 +259,29 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
         ("n int, größe int", "which is no DDL .*give names with types"),
         ("int", "is 'int'; give names"),
         ("n int, code varchar(5)", r"a column code of type varchar\(5\).*use another type"),
+        ({"n": "int"}, "is of type dict; give names"),
     ],
 )
 @pytest.mark.usefixtures("spark")  # it reads the text
-def test_a_schema_that_cannot_be_used_is_one_sentence(schema: str, said: str) -> None:
+def test_a_schema_that_cannot_be_used_is_one_sentence(schema: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=f"the schema passed to batch.map_records .*{said}"):
         output_schema(schema)
+
+
+async def later(_: Record) -> dict[str, int]:
+    return {"n": 1}
+
+
+@pytest.mark.parametrize("function", [None, "enrich", later])
+def test_what_cannot_process_a_record_fails_no_record(
+    tracked_batches: TrackedBatches, function: Any
+) -> None:
+    """Each record would fail, and be dead-lettered in the end."""
+    tracked_batches.stream.put(5)
+    with pytest.raises(ConfigError, match=r"the function passed to batch\.map_records is"):
+        tracked_batches.run(lambda batch: batch.map_records(function, "n int"))
+    assert tracked_batches.letters == []
+    assert tracked_batches.stream.checkpoints() == {}
 
 
 @pytest.mark.parametrize(

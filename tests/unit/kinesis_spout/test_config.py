@@ -161,6 +161,13 @@ def test_a_function_whose_call_runs_nothing_is_refused(function: object) -> None
         check_function("option f", function)
 
 
+def test_a_caller_that_iterates_over_the_result_takes_a_function_with_yield() -> None:
+    check_function("option f", in_steps, may_yield=True)
+    for function in (later, Later()):
+        with pytest.raises(ConfigError, match="option f is a function with async, so"):
+            check_function("option f", function, may_yield=True)
+
+
 def test_what_can_be_called_is_accepted_and_nothing_else() -> None:
     for function in (print, dict, partial(print), "".join, lambda: later(1)):
         check_function("option f", function)
