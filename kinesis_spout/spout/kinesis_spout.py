@@ -85,7 +85,9 @@ class KinesisSpout:
         self._active = config.start_active
         self._waits = WaitTimes()
         self._is_open = False
-        self._switch_lock = threading.Lock()  # held while the spout is opened, closed or activated
+        # Held while the spout is opened, closed or activated. A listener that is called while the
+        # spout is opened may close it.
+        self._switch_lock = threading.RLock()
         # Set by `activate` and `close`: ends the wait of an inactive spout.
         self._activated = threading.Event()
 
@@ -102,13 +104,18 @@ class KinesisSpout:
                 raise SpoutClosedError(
                     "the spout is open already", "close it before opening it again"
                 )
-            self._connect()
             self._is_open = True
+            try:
+                self._connect()
+            except BaseException:
+                self._is_open = False
+                raise
 
     def close(self, *, crashed: bool = False, error: BaseException | None = None) -> None:
         """Stop reading, commit, write the due dead letters, and release the ownership. Emissions
         without an outcome are delivered again. Idempotent. Takes `close_timeout_s` and a second at
-        most; what was not stored by then is logged, and delivered again.
+        most; what was not stored by then is logged, and delivered again. While another thread opens
+        or activates the spout, it first waits for that, up to `owner_wait_s` and longer.
 
         `crashed`: a worker process that had records has ended without answering them. It counts as
         if this process had ended so: a record that ends its worker at each delivery is
@@ -279,6 +286,8 @@ class KinesisSpout:
         if self._active and self._session is None:
             self._activated.clear()
             self._session = SpoutSession.begin(self.config, self._given)
+            if not self._is_open:  # a listener has closed it meanwhile
+                self.close()
 
     def _open_session(self) -> SpoutSession:
         session = self._session

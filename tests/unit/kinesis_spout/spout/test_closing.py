@@ -184,3 +184,32 @@ def test_the_last_commit_comes_before_the_last_letters(threaded: Threaded) -> No
     spout.close()
     assert stored == [acked.sequence_number]
     assert checkpoint_of(threaded.world) == dead.sequence_number
+
+
+class ClosesAtOnce(SpoutListener):
+    """Closes the spout when its first shard has started, that is while it is opened."""
+
+    spout: KinesisSpout | None = None
+
+    def shard_started(self, shard_id: str) -> None:
+        del shard_id
+        if self.spout is not None:
+            self.spout.close()
+
+
+def test_a_listener_may_close_the_spout_that_is_being_opened(threaded: Threaded) -> None:
+    """The opening ends, and nothing stays open."""
+    listener = ClosesAtOnce()
+    spout = threaded.open(listeners=(listener,), start_active=False)
+    listener.spout = spout
+    opening = threading.Thread(target=spout.activate, daemon=True)
+    opening.start()
+    opening.join(TIMEOUT_S)
+    assert not opening.is_alive()
+    assert not spout.is_open
+    assert list(spout.emissions()) == []
+    listener.spout = None
+    threaded.world.put(1)
+    spout.open()
+    assert taken(spout, 1)
+    spout.close()
