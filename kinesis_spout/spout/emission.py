@@ -210,7 +210,7 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
 
     def extend(self, timeout_s: float | None) -> bool:
         """Move the emission's deadline to `timeout_s` seconds from now (None: never). False when it
-        is not pending any more.
+        is not pending any more, or the spout is closed.
         """
         return self.assigned.scheduler.extend(self, timeout_s)
 
@@ -219,8 +219,8 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         parts are acked, and fails when one fails.
 
         The emission fails, and is delivered again, as a whole. Made in a `with emission:` block, it
-        answers for the block, whose end acks the tree itself. Raises `SpoutClosedError` when the
-        spout is not open any more.
+        answers for the block, whose end acks the tree itself. When the spout is closed, the end of
+        the tree does not count, as an ack does not.
         """
         tree = self.assigned.scheduler.tree(self)
         if (block := self.assigned.block(self.number, self.attempt)) is not None:

@@ -338,7 +338,9 @@ class SpoutScheduler:
             deadline_ms = None
             if timeout_s is not None:
                 deadline_ms = int(self.now_ms()) + round(timeout_s * 1000)
-            extended = not assigned.is_released and assigned.shard.extend(emission, deadline_ms)
+            extended = not (assigned.is_released or self._is_closed) and assigned.shard.extend(
+                emission, deadline_ms
+            )
         if extended:
             self.trees.on_extended(emission.message_id, deadline_ms)
         self.wake("timeouts")

@@ -83,6 +83,7 @@ def test_closing_commits_and_an_outcome_after_it_does_not_count(one: SimulatedJo
     with pytest.raises(SpoutClosedError):
         spout.spout.next_tuple()
     assert not first.ack()
+    assert not second.extend(5)
     assert not second.fail("late")
     again = reading(one)
     assert len(again.drain()) == 2
