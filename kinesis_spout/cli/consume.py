@@ -55,7 +55,7 @@ from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics, quantile_ms
 from state.retry_policy import RetryPolicy
 
-INPUT, OUTPUT, MONITORING = "Input", "Output", "Monitoring"
+INPUT, LOSS, OUTPUT, MONITORING = "Input", "Data loss", "Output", "Monitoring"
 _read, _write, _watch = (partial(option, panel=panel) for panel in (INPUT, OUTPUT, MONITORING))
 ANSWERS_GRACE_S = 10.0  # how long the command may take for its last answers at the end
 COMMAND_MAX_PENDING = 100  # few enough not to time out in the pipe to a slow command
@@ -115,10 +115,12 @@ def consume(
     read_mode: str = flag("read_mode", default=SHARED["read_mode"].value, panel=INPUT),
     consumer_name: str | None = flag("consumer_name", panel=INPUT),
     consumer_arn: str | None = flag("consumer_arn", panel=INPUT),
-    fail_on_data_loss: bool = _read(
+    fail_on_data_loss: bool = option(
         "Stop with an error when unread records have expired, or only log a warning.",
         "--fail-on-data-loss/--no-fail-on-data-loss",
         default=True,
+        panel=LOSS,
+        metavar="",
     ),
     raw: bool = _write("Write only the payload of each record and a newline."),
     scheme: Any | None = scheme_flag(panel=OUTPUT),

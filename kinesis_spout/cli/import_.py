@@ -83,7 +83,7 @@ def _in_all_shards(text: str) -> RequestedPosition:
     more={
         name: (
             Path | None if name in _PATHS else str | None,
-            option(f"{', '.join(systems)}: {meaning}."),
+            option(f"{', '.join(systems)}: {meaning}.", panel="State of the other consumer"),
         )
         for name, (systems, meaning) in _STATE.items()
     },
@@ -91,7 +91,11 @@ def _in_all_shards(text: str) -> RequestedPosition:
 def import_(
     op: Operation,
     *,
-    system: System = option("The consumer whose positions are imported.", "--from"),
+    system: System = option(
+        f"The consumer whose positions are imported: {', '.join(System)}.",
+        "--from",
+        metavar="SYSTEM",
+    ),
     at: RequestedPosition | None = option(
         "Starting position of shards for which the other consumer has no position: TRIM_HORIZON, "
         "LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+import typer.rich_utils
 from rich.markup import escape
 from typer.core import TyperGroup
 
@@ -45,6 +46,8 @@ OWN_COMMANDS = {
 # Modules that only an extra installs -> the package's name, and the extras of the commands that
 # import it.
 EXTRAS_BY_MODULE = {"pyspark": ("PySpark", ("spark",)), "psutil": ("psutil", ("spark", "local"))}
+# Behind the type, a range takes so much room that names of options are cut in 80 columns.
+typer.rich_utils.RANGE_STRING = "\n[{}]"
 
 
 class CommandsByEntryPoint(TyperGroup):

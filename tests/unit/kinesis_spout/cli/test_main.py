@@ -10,7 +10,7 @@ import pytest
 from kinesis_spout import __version__
 from kinesis_spout.cli.main import OWN_COMMANDS
 from kinesis_spout.programs import how_to_install
-from tests.support.shell.command_line import environment, hide, path_with, run_cli
+from tests.support.shell.command_line import call_cli, environment, hide, path_with, run_cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,22 @@ def test_a_shell_completes_the_names_of_commands_and_options(tmp_path: Path) -> 
 
     assert completed("kinesis-spout st") == ["status"]
     assert "--zookeeper-root" in completed("kinesis-spout status --zoo")
+
+
+COMMANDS_BELOW = {
+    "checkpoint": ("show", "set", "skip", "reset", "export", "import", "history", "rewind"),
+    "consumers": ("list", "remove"),
+}
+
+
+@pytest.mark.parametrize("name", ALL_COMMANDS)
+def test_the_help_is_whole_in_80_columns(tmp_path: Path, name: str) -> None:
+    """Nobody can type the name of an option that is cut."""
+    for words in ((), *((below,) for below in COMMANDS_BELOW.get(name, ()))):
+        shown = call_cli(name, *words, "--help", cwd=tmp_path, COLUMNS="80")
+        assert shown.returncode == 0
+        assert "--help" in shown.stdout
+        assert "…" not in shown.stdout
 
 
 def test_ctrl_c_while_modules_are_imported_ends_without_a_stack_trace(tmp_path: Path) -> None:
