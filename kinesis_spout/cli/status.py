@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import typer
@@ -54,6 +55,8 @@ MAX_CONCURRENT_LOOKS = 32
 WIDE = 110
 MANY = 1_000
 _MORE = f">{MANY - 1}"
+# Where a terminal has no room for all columns, these are left out, one after the other.
+_LEAST = ("read to", "speed", "state", "tries", "oldest", "expires in", "unack.")
 _LEFT = frozenset({"shard", "health", "state", "read to", "checkpoint"})
 COLOURS = {
     Health.OK: "green",
@@ -247,16 +250,18 @@ def _head(status: ApplicationStatus) -> Table:
 def shard_table(shown: Sequence[ShardStatus], *, width: int, retention_ms: int) -> Table:
     """A line for each shard, in the widest layout that fits `width` columns."""
 
-    def layout(is_wide: bool) -> Table:  # noqa: FBT001  # of two
+    def layout(less: int, *, is_wide: bool = False) -> Table:
         rows = [_cells(one, is_wide=is_wide, retention_ms=retention_ms) for one in shown]
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-        for name in rows[0]:
+        names = [name for name in rows[0] if name not in _LEAST[:less]]
+        for name in names:
             table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
         for row in rows:
-            table.add_row(*row.values())
+            table.add_row(*(row[name] for name in names))
         return table
 
-    return fitting(width, map(layout, (True, False) if width >= WIDE else (False,)))
+    wide = [layout(0, is_wide=True)] if width >= WIDE else []
+    return fitting(width, chain(wide, map(layout, range(len(_LEAST) + 1))))
 
 
 def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> dict[str, Text]:

@@ -90,7 +90,7 @@ def status(width: int) -> Any:
     return status_screen(status_of(RETRY), width=width, most=20)
 
 
-@pytest.mark.parametrize("width", [80, 110, 160])
+@pytest.mark.parametrize("width", [40, 80, 110, 160])
 @pytest.mark.parametrize("screen", [explained, status, shards_of, counted])
 def test_a_screen_fits_and_cuts_nothing(screen: Callable[[int], Any], width: int) -> None:
     """A figure without its last digits is another figure."""
