@@ -37,6 +37,7 @@ from kinesis_spout.cli.places import (
     reason_text,
     records_of,
     say,
+    stdout_errors,
     write_file,
 )
 from kinesis_spout.cli.shared_options import (
@@ -436,8 +437,9 @@ def export(
         )
     data = encode_export(exported)
     if to is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with stdout_errors():
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
         return
     write_file(to, data, "--to ", is_new=True)
     note(f"exported {counted(len(exported.states), 'shard')} to {to}")

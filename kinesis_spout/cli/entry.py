@@ -22,7 +22,16 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     from kinesis_spout.cli.main import app  # noqa: PLC0415  # not before Ctrl-C is handled
 
-    app(prog_name="kinesis-spout")
+    try:
+        app(prog_name="kinesis-spout")
+    except OSError as exc:  # of --help and --version: a command says its own
+        sys.stderr.write(f"error: stdout cannot be written: {exc.strerror}\n")
+        raise SystemExit(1) from None
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:  # it was reported: else Python tries again at its end, and complains
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_closed_streams() -> None:

@@ -270,14 +270,25 @@ class Operation:
         if self.dry_run:
             say("nothing was written")
             return False
-        if not self.yes and not typer.confirm(question):
+        if self.yes:
+            return True
+        try:
+            is_confirmed = typer.confirm(question)
+        except typer.Abort as exc:
+            if isinstance(exc.__context__, KeyboardInterrupt):
+                raise
+            problem = "stdin ended before the question was answered, so nothing was written"
+            raise CliError(problem, "pass --yes to skip the question") from exc
+        if not is_confirmed:
+            say("nothing was written")
             raise typer.Exit(1)
         return True
 
     def show(self, value: object, shown: Iterable[RenderableType]) -> None:
         """Print the value with --json, and the lines and screens without."""
         if self.as_json:
-            typer.echo(json_text(value, indent=2))
+            with stdout_errors():
+                typer.echo(json_text(value, indent=2))
             return
         for one in shown:
             if isinstance(one, str):
@@ -511,13 +522,30 @@ def show(console: Console, shown: RenderableType) -> None:
         return
     with console.capture() as captured:
         console.print(shown, highlight=False, emoji=False)
-    for line in captured.get().splitlines():
-        typer.echo(line.rstrip())
+    with stdout_errors():
+        for line in captured.get().splitlines():
+            typer.echo(line.rstrip())
 
 
 def say(line: str) -> None:
-    """Print a line on stdout as it is."""
-    Console().print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    """Print a line on stdout as it is. Raises as `stdout_errors`."""
+    with stdout_errors():
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
+@contextmanager
+def stdout_errors() -> Iterator[None]:
+    """Raise `CliError` where stdout cannot be written, and `BrokenPipeError` where its reader is
+    gone.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        problem = f"stdout cannot be written: {exc.strerror}"
+        raise CliError(problem, "write to a file or a pipe that has room") from exc
 
 
 @usage_errors()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.shell.consuming import run
+from tests.support.shell.command_line import command_line, environment
+from tests.support.shell.consuming import LIMIT_S, connection, run
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
@@ -38,10 +42,58 @@ def test_consume_has_the_records_pushed(orders: ServedFake) -> None:
     assert "reader  ACTIVE  since " in run(orders, "consumers", "list", "orders").stdout
     remove = ("consumers", "remove", "orders", "reader")
     assert "nothing was written" in run(orders, *remove, "--dry-run").stdout
-    assert run(orders, *remove, stdin=b"n\n").returncode == 1
+    refused = run(orders, *remove, stdin=b"n\n")
+    assert (refused.returncode, refused.stdout.endswith(": nothing was written\n")) == (1, True)
+    unasked = run(orders, *remove)
+    assert unasked.returncode == 1
+    assert unasked.stderr == (
+        "error: stdin ended before the question was answered, so nothing was written; pass --yes "
+        "to skip the question\n"
+    )
     assert list(orders.model.stream("orders").consumers) == ["reader"]
     assert run(orders, *remove, "--yes").stdout.endswith("removed\n")
     assert "orders has no registered consumers" in run(orders, "consumers", "list", "orders").stdout
+
+
+LIST = ("consumers", "list", "orders")
+
+
+@pytest.mark.parametrize("words", [LIST, (*LIST, "--json"), ("--version",), ("status", "--help")])
+def test_a_full_disk_is_one_sentence(orders: ServedFake, words: tuple[str, ...]) -> None:
+    """/dev/full takes nothing, as a full disk does."""
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            command_line(*words),
+            env=environment(**connection(orders)),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(b"error: stdout cannot be written: No space left on device")
+    assert ended.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("words", [LIST, (*LIST, "--json")])
+def test_a_reader_that_is_gone_ends_the_command_as_sigpipe_does(
+    orders: ServedFake, words: tuple[str, ...]
+) -> None:
+    """`| head` is no error."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        ended = subprocess.run(
+            command_line(*words),
+            env=environment(**connection(orders)),
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_a_consumer_that_is_not_there_is_one_sentence(orders: ServedFake) -> None:
