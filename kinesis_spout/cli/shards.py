@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 from rich.tree import Tree
 
-from kinesis_spout.cli.exit_codes import CODES
 from kinesis_spout.cli.looking import Looking, refuse_another_stream
 from kinesis_spout.cli.places import Operation, command, fitting, note, stdout_console
 from kinesis_spout.cli.shared_options import option, wrong_usage
@@ -36,7 +35,7 @@ _COLOURS: dict[str, str] = {
 }
 
 
-@command("optional", stream_is_argument=True, shows=True, codes=CODES)
+@command("optional", stream_is_argument=True, shows=True)
 def shards(
     op: Operation,
     *,
