@@ -166,7 +166,7 @@ def past_position(requested: RequestedPosition, now_ms: int) -> Position:
         raise MoveRefusedError(
             f"{position} is in the future: the clock of Kinesis is at "
             f"{Position.at_timestamp(now_ms)}",
-            "pass LATEST or an earlier time",
+            "pass an earlier time",
         )
     return position
 
