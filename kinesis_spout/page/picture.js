@@ -393,9 +393,11 @@ function chart(title, from, to, lines, said, isNow = true) {
   const note = over ? " (▲: above the scale)" : "";
   const text = !all.length ? "no figures yet"
     : `${isNow ? `${newest}; ` : ""}at most ${said(most)}${note}`;
+  // Half of a millisecond, or of a record, reads as a whole one.
+  const named = (one) => all.length && (one === high || said(one) !== said(high));
   const grid = [0, high / 2, high].map((one) => [
     svg("line", { class: "grid", x1: left, x2: right, y1: y(one), y2: y(one) }),
-    all.length ? svg("text", { class: "end", x: left - 6, y: y(one) + 4 }, said(one)) : null]);
+    named(one) ? svg("text", { class: "end", x: left - 6, y: y(one) + 4 }, said(one)) : null]);
   return el("figure", { class: "chart" }, el("figcaption", {}, el("b", {}, title), el("br"), text),
     svg("svg", { viewBox: "0 0 360 150", role: "img", "aria-label": `${title}: ${text}` }, grid,
       lines.map(([kind, , points]) => shape(`line ${kind}`, path(points))), shape("again", over),
