@@ -23,7 +23,7 @@ def columns_page() -> str:
         f"Version {SCHEMA_VERSION} of the schema, of Spark, of `consume --dead-letter` and of the "
         "spout's `DeadLetter.to_json()`.",
         _table([column[:3] for column in LETTER_COLUMNS]),
-        "A line of JSON has these members too, where they apply:",
+        "A line of JSON may also have these members:",
         _table([column[:3] for column in LINE_MEMBERS]),
     )
 

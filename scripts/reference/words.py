@@ -23,9 +23,9 @@ COLUMNS = {
     "data": "the payload, as the producer sent it",
     "approximateArrivalTimestamp": "the time at which Kinesis accepted the record",
     "attempt": "the number of this delivery of the record: 1 for the first",
-    "messageId": "`shardId:sequenceNumber:attempt`. From the second user record of an aggregate "
-    "on: `shardId:sequenceNumber.subSequenceNumber:attempt`. In a query of several streams, the "
-    "stream and a `/` stand before it",
+    "messageId": "`shardId:sequenceNumber:attempt`, or for the second and later user records of an "
+    "aggregate `shardId:sequenceNumber.subSequenceNumber:attempt`. In a query of several streams, "
+    "the id begins with the stream and a `/`",
 }
 
 # SpoutConfig --------------------------------------------------------------------------------------
@@ -1043,7 +1043,7 @@ CALLS = {
             "spout with `read_mode` `efo`": "one request at the start, then one every 2 s until "
             "the consumer is ACTIVE; one after each ResourceNotFoundException",
             "driver of a query with `readMode` `efo`": "one request at the first batch. Until the "
-            "consumer is ACTIVE: one every 2 s for 15 s, then one a minute. One after each "
+            "consumer is ACTIVE: one every 2 s for 15 s, then one a minute. One request after each "
             "ResourceNotFoundException of a task",
             "`kinesis-spout consumers remove`": "one request",
         },
