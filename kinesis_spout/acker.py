@@ -166,7 +166,7 @@ class Acker(Generic[M]):
             if entry is None or entry.init is not None:
                 self._check_issued(root)
                 raise IllegalAckerEventError(
-                    f"root {root} got an init, but already has one, or has ended",
+                    f"root {root} got a second init, or an init after its end",
                     "use a different root for each message",
                 )
             entry.init = (message_id,)

@@ -130,7 +130,7 @@ OPTIONS = {**STREAM, **SHARED, **_SPARKS}
 # given is warned of, and has no effect.
 RETIRED = {
     "probeMaxShards": "the driver probes up to 100 idle shards, and tasks read any others",
-    "idleInterval": "with more than 100 shards, tasks read the idle ones every 10 seconds",
+    "idleInterval": "with more than 100 shards, tasks read the idle shards every 10 seconds",
     "statesPerWrite": "shard states are written in as few transactions as ZooKeeper allows",
 }
 

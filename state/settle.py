@@ -222,9 +222,9 @@ def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) 
         retry = planned.retries[end.retries_done]
         if not retry.first <= part.last < part.rest <= retry.end or part.count < 1:
             raise PlanMismatchError(
-                f"the read result of shard {end.shard_id} says that {part.count} records up to "
-                f"{part.last} of the retry {retry.first} to {retry.end} were read, and those from "
-                f"{part.rest} on were not"
+                f"the read result of shard {end.shard_id} has an invalid part of the retry "
+                f"{retry.first} to {retry.end}: {part.count} records up to {part.last}, the rest "
+                f"from {part.rest}"
             )
 
 

@@ -166,7 +166,7 @@ def _check_continues(before: ShardReadResult | None, entry: ShardReadResult) -> 
         raise TaskLogError(f"shard {entry.shard_id}: retries follow other records")
     if first is not None and before.last is not None and first <= before.last:
         raise TaskLogError(
-            f"shard {entry.shard_id}: records from {first} on follow those up to {before.last}"
+            f"shard {entry.shard_id}: the entry from {first} follows an entry up to {before.last}"
         )
 
 

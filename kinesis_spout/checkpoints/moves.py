@@ -284,7 +284,7 @@ def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
     sequence = goal.position.sequence
     if sequence is None or goal.was_there:
         return
-    first, why = None, f": its numbers begin at {shard.starting_sequence}"
+    first, why = None, f": its sequence numbers begin at {shard.starting_sequence}"
     if sequence.whole >= shard.starting_sequence:
         why = " and no later record"
         try:
@@ -299,8 +299,8 @@ def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
     if not first.shares_record(sequence):
         is_oldest = first == search.locate(TRIM_HORIZON).first
         notes.append(
-            f"record {sequence.whole} has expired or was never in the shard; the oldest one is "
+            f"record {sequence.whole} has expired or was never in the shard; the oldest record is "
             f"{first}"
             if is_oldest
-            else f"record {sequence.whole} is not in the shard; the next one is {first}"
+            else f"record {sequence.whole} is not in the shard; the next record is {first}"
         )

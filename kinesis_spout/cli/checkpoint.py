@@ -229,7 +229,11 @@ def rewind(
     if not allow_skip:
         expired = [one.after.shard_id for one in found.moves if one.lost_until_ms is not None]
         lost = sorted({*found.lost, *expired})
-        _refuse(lost, "would be read again, but may have expired", "go back as far as possible")
+        _refuse(
+            lost,
+            "records of {} would be read again, but may have expired",
+            "pass --allow-skip to go back as far as possible",
+        )
     _write(op, found)
 
 
@@ -242,14 +246,22 @@ def _show(found: ApplicationMove, *, allow_skip: bool) -> None:
             say(line)
     if not allow_skip:
         losing = [one.after.shard_id for one in found.moves if one.accepts_loss]
-        _refuse(losing, "have expired and were never read", "continue without them")
+        _refuse(
+            losing,
+            "records of {} have expired and were never read",
+            "pass --allow-skip to continue without these records",
+        )
         skipping = [one.after.shard_id for one in found.moves if one.skips]
-        _refuse(skipping, "would be skipped and never be read", "skip them")
+        _refuse(
+            skipping,
+            "records of {} would be skipped and never be read",
+            "pass --allow-skip to skip these records",
+        )
 
 
-def _refuse(shards: list[str], what: str, purpose: str) -> None:
+def _refuse(shards: list[str], problem: str, remedy: str) -> None:
     if shards:
-        raise CliError(f"records of {', '.join(shards)} {what}", f"pass --allow-skip to {purpose}")
+        raise CliError(problem.format(", ".join(shards)), remedy)
 
 
 def _write(op: Operation, found: ApplicationMove) -> None:

@@ -195,7 +195,7 @@ def _cut(text: str) -> str:
     return (
         text
         if more <= 0
-        else f"{text[:MAX_SHOWN]} ... ({more} more characters; pass --json to see them)"
+        else f"{text[:MAX_SHOWN]} ... ({more} more characters; pass --json to see all)"
     )
 
 

@@ -130,7 +130,9 @@ class Stream:
         shown = ", ".join(fact for fact in facts if fact)
         if found.status in {"ACTIVE", "UPDATING"}:
             return ok(shown)
-        advice = "create it again" if found.status == "DELETING" else "wait until it is ACTIVE"
+        advice = (
+            "create the stream again" if found.status == "DELETING" else "wait until it is ACTIVE"
+        )
         return failed(f"{shown}; the stream cannot be read; {advice}")
 
     def list_shards(self) -> Finding:

@@ -141,12 +141,12 @@ _ALL = (
     _of_service(
         "brown-out",
         "leaves every request to Kinesis unanswered for a few seconds",
-        (strike("no call answered", service_unavailable(), operations=(None,), seconds=5),),
+        (strike("no request answered", service_unavailable(), operations=(None,), seconds=5),),
     ),
     _of_service(
         "expired-iterators",
         "makes every shard iterator expire for a few seconds",
-        (strike("every iterator expired", expired_iterator()),),
+        (strike("every shard iterator expired", expired_iterator()),),
     ),
     _of_service(
         "slow-and-truncated-answers",

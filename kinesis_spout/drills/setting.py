@@ -17,9 +17,9 @@ class DrillError(RemediedError):
 class Need(StrEnum):
     """What a drill cannot do without. The world adds those of `ADDED` by itself."""
 
-    OWN_KINESIS = "our own Kinesis"
+    OWN_KINESIS = "the drill's own Kinesis"
     SPARK = "Spark"
-    OWN_FUNCTION = "our own function"
+    OWN_FUNCTION = "the drill's own function"
     EXECUTORS = "Spark on executors"
     ENSEMBLE = "a ZooKeeper ensemble"
     LINK = "a link to ZooKeeper that can be cut"

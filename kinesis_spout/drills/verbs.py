@@ -500,7 +500,7 @@ def fail_every_record(world: World) -> None:
         return max(Counter(failed).values(), default=0) > RETRY_LIMIT
 
     with world.fault(f"an outage of {Outage.RECORDS}"), _outage(world, Outage.RECORDS):
-        world.wait_until(has_used_up_retries, "as many failures of a record as end its retries")
+        world.wait_until(has_used_up_retries, "a record that has used up its retries")
 
 
 def fail_until_ended(world: World, outage: Outage, ends: int) -> None:

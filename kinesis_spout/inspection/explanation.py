@@ -79,7 +79,7 @@ _TEXT = """
         check in the executor's log whether it reaches Kinesis and ZooKeeper
     [stage=reading] fix look: read in the executor's log whether the shard is throttled
     [stage=unanswered] fix look: find out how the driver and the Python workers ended: a record of
-        the batch may crash them
+        the batch may crash these processes
     [stage=function, !is_late] fix look: check in Spark's UI what the sink or function waits for
     [stage=reported] fix look: read in the driver's log why Spark asks for no new batch: the trigger
         is not due, or the query hangs
@@ -384,10 +384,10 @@ _TEXT = """
 
 # While it is paused, nothing else helps. Where no process runs besides, the rows below say so.
 == paused: Paused, below
-    the application is paused
     the application was paused by {by} at {since_at_ms}, {age_ms} ago
     [!by] the application was paused at {since_at_ms}, {age_ms} ago
     [!since_at_ms] the application was paused by {by}
+    [!since_at_ms, !by] the application is paused
     the reason of the pause is {reason:quoted}
     [!is_running] the command resume alone is not enough to have shard {shard} read
     fix resume: end the pause once its reason no longer applies $ resume

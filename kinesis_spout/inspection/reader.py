@@ -55,10 +55,9 @@ def read_snapshot(
         raise StreamNotFoundError(
             f"{client.where} does not exist, but ZooKeeper has the state of application "
             f"{application} for {counted(len(stored.states), 'shard')} of a stream with this name",
-            "if the job uses another region, account or endpoint, pass these to this command; if "
-            "the stream was deleted, its unread records are lost: run `kinesis-spout reset`, and "
-            "start the job on the new stream from TRIM_HORIZON (from LATEST, it skips the records "
-            "that the new stream already contains)",
+            "pass the region, the account and the endpoint of the job. If the stream was deleted, "
+            "its unread records are lost: run `kinesis-spout reset`, and start the job from "
+            "TRIM_HORIZON, because LATEST skips the records that a new stream already contains",
         ) from exc
     runs = [log.newest.owner for log in stored.runs.values() if log.newest is not None]
     owners = [*(one.info for one in stored.owners), *runs]

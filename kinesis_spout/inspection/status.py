@@ -386,7 +386,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         if verdict is Health.PAUSED:
             # The last sentence says that resume alone does not help: the causes below say why.
             is_more = "is_running" not in causes[0].facts and len(said) > 1
-            yield from said[1 : len(said) - is_more] or said[:1]
+            yield from said[: len(said) - is_more]
             yield from _besides_the_pause(status)
         else:
             yield from said[:2]
@@ -573,7 +573,8 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
     elif in_batch or out:
         yield "no record has failed"
     if in_batch:
-        yield f"{records(in_batch)} of the current batch {are(in_batch)} in flight"
+        have = are(in_batch, "has", "have")
+        yield f"{records(in_batch)} of the current batch {have} no stored outcome yet"
     elif out:
         yield "records in flight are not counted"
 

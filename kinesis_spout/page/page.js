@@ -220,7 +220,7 @@ function shardView(shardId) {
   el("h2", {}, "State"), facts(pairs.filter(([, said]) => said !== null)),
   el("h2", {}, "Unresolved records"), records.list.length
     ? recordTables(records, status.timeMs, false) : el("p", {}, own?.unsettled
-      ? `No record has failed; ${plural(own.unsettled, "record")} of the current batch in flight.`
+      ? `No record has failed; ${plural(own.unsettled, "record")} without a stored outcome yet.`
       : "Every record of the shard that was read is acked.")], []];
 }
 

@@ -30,7 +30,7 @@ class AggregatedRecordError(KinesisError):
     """A record is a KPL aggregate. Nothing was read past it."""
 
 
-_REMEDY = "set option aggregatedRecords to 'unpack' for its user records, or to 'raw' for its bytes"
+_REMEDY = "set option aggregatedRecords to 'unpack' to read user records, or to 'raw' to read bytes"
 
 
 def refuse_aggregates(records: pa.RecordBatch, shard_id: str, *, remedy: str = _REMEDY) -> None:

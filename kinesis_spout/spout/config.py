@@ -77,16 +77,15 @@ class SpoutConfig:
     - `tracking`: False counts each emission as acked at once, so that no record is retried or
       dead-lettered.
     - `retry`: the limit, the backoff and the maximum age of retries.
-    - `dead_letter`: a function that stores a record that has used up its retries. It must be
-      thread-safe: the spout's threads call it for up to four records at a time. For each record,
+    - `dead_letter`: a function that stores a record that has used up its retries. The function must
+      be thread-safe: the spout's threads call it for up to four records at a time. For each record,
       the spout repeats the call with a backoff until it returns within 30 seconds. Without a
       `dead_letter`, the spout logs such records without their payload.
     - `breaker_failures`: the number of failures without a single ack after which the spout stops
       with an error; None for no limit.
     - `prefetch_records`: the number of records per shard that are read ahead.
     - `prefetch_bytes`: the number of bytes over all shards that are read ahead. Retries may take as
-      many bytes again, half of them for dead letters. The spout reads other records again when it
-      needs them.
+      many bytes again, half of them for dead letters.
     - `give_up_after_s`: the number of seconds without a successful read, listing or commit after
       which the spout stops with the last error; None for no limit. A permanent error, such as a
       missing permission, stops the spout at once.
@@ -99,7 +98,7 @@ class SpoutConfig:
       `close` returns at most a second later. Records whose outcome is not stored by then are
       redelivered.
     - `start_active`: False defers all work, even the connection, until `activate` is called.
-    - `task_index`: the number of this process among those that share the shards, from 0.
+    - `task_index`: the index of this process, from 0, if several processes share the shards.
     - `total_tasks`: the number of processes that share the stream's shards.
     - `on_ack`: a function that is called with each acked emission, in the thread that acked it.
     - `on_fail`: a function that is called with each failed emission, in the thread that failed it.

@@ -54,7 +54,7 @@ _EMPTY_BEFORE_BACKOFF = 8  # pages of a shard at its tip
 _IDLE_GROWTH = 1.5
 _RETRY_STEP_S = 0.2
 _LONGEST_WAIT_S = 1.0  # of a read for its shard's pace
-_REMEDY = "set aggregated_records to 'unpack' for its user records, or to 'raw' for its bytes"
+_REMEDY = "set aggregated_records to 'unpack' to read user records, or to 'raw' to read bytes"
 
 
 class TipGetter(KinesisShardGetter):

@@ -303,7 +303,7 @@ class AnswerWatch:
             return
         log.warning(
             "%s of stream %s ended without an ack or a failure within %s (message_timeout_s)%s. "
-            "Each counts as failed and is redelivered until its retries are used up",
+            "Each counts as a failure of its record",
             "1 delivery" if self._unreported == 1 else f"{self._unreported:,} deliveries",
             self._stream,
             duration(self._timeout_ms),

@@ -261,7 +261,7 @@ class Tracked:
         ):
             log.warning(
                 "the plan of batch %d is no longer open, so nothing of the batch is acked and "
-                "its records are redelivered. %d of them failed",
+                "its records are redelivered. %d of its records failed",
                 batch_id,
                 len(run.failures),
             )

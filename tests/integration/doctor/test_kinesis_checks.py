@@ -181,7 +181,7 @@ def test_a_stream_that_is_not_there_is_a_failure(fake: ServedFake) -> None:
     ("status", "verdict", "advice"),
     [
         ("CREATING", FAILED, "wait until it is ACTIVE"),
-        ("DELETING", FAILED, "create it again"),
+        ("DELETING", FAILED, "create the stream again"),
         ("UPDATING", OK, "UPDATING"),
     ],
 )

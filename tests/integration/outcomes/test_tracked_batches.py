@@ -158,7 +158,7 @@ def test_a_batch_of_a_closed_plan_is_not_reported(
 
     with caplog.at_level(logging.WARNING, logger="kinesis_spout"):
         tracked_batches.run(process)
-    assert "1 of them failed" in caplog.text
+    assert "1 of its records failed" in caplog.text
     assert tracked_batches.letters == []
     assert rows == 2 * [list(range(10))]
 

@@ -76,9 +76,9 @@ def test_nothing_is_appended_to_a_sealed_log() -> None:
 @pytest.mark.parametrize(
     ("before", "entry", "message"),
     [
-        ([read(1, 5)], read(5, 6), "records from 5 on follow those up to 5"),
-        ([read(1, 5)], read(2, 3), "records from 2 on follow those up to 5"),
-        ([read(1, 5), read()], read(5, 6), "records from 5 on follow those up to 5"),
+        ([read(1, 5)], read(5, 6), "the entry from 5 follows an entry up to 5"),
+        ([read(1, 5)], read(2, 3), "the entry from 2 follows an entry up to 5"),
+        ([read(1, 5), read()], read(5, 6), "the entry from 5 follows an entry up to 5"),
         ([read(1, 5, at_shard_end=True)], read(6, 6), "records follow the shard's end"),
         ([read(at_shard_end=True)], read(6, 6), "records follow the shard's end"),
         ([read(at_shard_end=True), read()], read(6, 6), "records follow the shard's end"),

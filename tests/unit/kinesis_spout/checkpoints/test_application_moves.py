@@ -137,7 +137,9 @@ def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
     for to in (f"AT:{old[-1] + 1000}", f"AFTER:{old[-1] + 1}"):
         with pytest.raises(MoveRefusedError, match=r"has no record \d+"):
             moved(one, to, shard(0))
-    with pytest.raises(MoveRefusedError, match=r"has no record 5: its numbers begin at \d+"):
+    with pytest.raises(
+        MoveRefusedError, match=r"has no record 5: its sequence numbers begin at \d+"
+    ):
         moved(one, "AT:5", shard(0))
     one.clock.advance(25 * 3600)
     with pytest.raises(MoveRefusedError, match="no later record"):
@@ -145,7 +147,7 @@ def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
     young = one.put(2)
     move = moved(one, f"AT:{old[1]}", shard(0), write=False)[shard(0)]
     assert move.notes == (
-        f"record {old[1]} has expired or was never in the shard; the oldest one is {young[0]}",
+        f"record {old[1]} has expired or was never in the shard; the oldest record is {young[0]}",
     )
 
 

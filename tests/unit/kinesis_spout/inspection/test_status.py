@@ -341,7 +341,7 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
         ),
         (
             look(ONE, HERE, plan=plan(READ)),
-            "no record has failed; 9 records of the current batch are in flight",
+            "no record has failed; 9 records of the current batch have no stored outcome",
         ),
         (look(ONE, owners=(), pin=None), "not known: the application has no state"),
     ],
