@@ -8,7 +8,7 @@ from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from kinesis_spout.testing.service import requests
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.service.answers import GetRecordsAnswer, ShardAnswer
+    from kinesis_spout.testing.service.answers import GetRecordsAnswer
 
 STREAM = "orders"
 SHARD = "shardId-000000000000"
@@ -37,7 +37,3 @@ def page(fake: FakeKinesis, start: str | None, *, limit: int | None = None) -> G
 
 def data(answer: GetRecordsAnswer) -> list[bytes]:
     return [record.data for record in answer.records]
-
-
-def listed(fake: FakeKinesis, **members: Any) -> list[ShardAnswer]:
-    return fake.list_shards(requests.ListShards(stream_name=STREAM, **members)).shards

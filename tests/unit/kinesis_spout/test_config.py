@@ -19,7 +19,6 @@ from kinesis_spout.config import (
     StreamRef,
     check_function,
     did_you_mean,
-    duration,
     parse_bool,
     parse_duration_ms,
     parse_size_bytes,
@@ -188,20 +187,6 @@ def test_a_rate_is_bounded_and_the_nearest_name_is_found_whatever_its_case() -> 
     assert did_you_mean("streamname", known) == "did you mean streamName?"
     assert did_you_mean("startPosition", known) == "did you mean startingPosition?"
     assert did_you_mean("zzz", known, "give one of them") == "give one of them"
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (999, "999 ms"),
-        (999.6, "1.0 s"),
-        (47_000, "47 s"),
-        (720_000, "12 min"),
-        (276_480_000, "3.2 d"),
-    ],
-)
-def test_a_duration_is_written_in_the_unit_that_reads_best(ms: float, text: str) -> None:
-    assert duration(ms) == text
 
 
 def test_the_arguments_of_a_source_are_the_options() -> None:

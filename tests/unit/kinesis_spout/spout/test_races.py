@@ -4,7 +4,6 @@ make.
 
 from __future__ import annotations
 
-import sys
 import threading
 from functools import partial
 from queue import SimpleQueue
@@ -19,22 +18,14 @@ from tests.support.spout.spout_world import STREAM, PassingClock, SpoutUnderTest
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
-MIN_SWITCH_INTERVAL_S = 1e-6
+
 TIMEOUT_S = 120.0
-
-
-@pytest.fixture(autouse=True)
-def many_switches() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(MIN_SWITCH_INTERVAL_S)
-    yield
-    sys.setswitchinterval(before)
 
 
 def in_thread(target: Callable[[], object]) -> Callable[[], None]:
@@ -81,35 +72,6 @@ def test_a_loop_over_emissions_ends_when_another_thread_closes_the_spout() -> No
             spout.metrics()
         spout.close()
         wait()
-
-
-@pytest.mark.parametrize("is_acquired", [True, False])
-def test_an_interrupt_leaves_the_lock_free(
-    monkeypatch: pytest.MonkeyPatch, *, is_acquired: bool
-) -> None:
-    """Right after a thread has acquired it, or while the thread waits for it."""
-    under_test = SpoutUnderTest()
-    under_test.put(2)
-    with under_test.fresh() as spout:
-        under_test.loops.take("fetch")
-        emission = spout.next_tuple()
-        assert emission is not None
-        changed = spout._open_session().scheduler.changed
-        acquire = changed.acquire
-
-        def interrupted() -> None:
-            if is_acquired:
-                acquire()
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(changed, "acquire", interrupted)
-            for call in (emission.ack, spout.next_tuple):
-                with pytest.raises(KeyboardInterrupt):
-                    call()
-                in_thread(spout.metrics)()
-        assert emission.ack()
-        assert spout.next_tuple() is not None
 
 
 class Answering:
