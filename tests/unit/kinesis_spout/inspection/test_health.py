@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from kinesis_spout.inspection.health import Health, Look
 from state.plan import PlanStatus
@@ -25,10 +28,12 @@ from tests.support.inspection.looks import (
     run_log,
     shard,
     slice_of,
-    snapshot,
     state,
     task,
 )
+
+if TYPE_CHECKING:
+    from state.store.view import PlanView, TaskView
 
 ONE, HERE = listed(1), state(1, after(5))
 OLD = 30 * HOUR_MS
@@ -38,42 +43,63 @@ def health(seen: Look, index: int = 1) -> Health:
     return seen.health(shard(index))
 
 
-def test_what_came_within_the_window_may_be_unread() -> None:
-    """To the millisecond."""
-    assert health(look(ONE, HERE, tips={1: behind(WINDOW_MS)})) is Health.OK
-    assert health(look(ONE, HERE, tips={1: behind(WINDOW_MS + 1)})) is Health.STALLED
+def batch(began_ms_ago: int, previous_took_ms: int, *tasks: TaskView) -> PlanView:
+    """An open plan of so long ago, and how long the one before took."""
+    created_ms = NOW_MS - began_ms_ago
+    return plan(*tasks, created_ms=created_ms, previous_ms=created_ms - previous_took_ms)
 
 
-def test_a_batch_may_take_as_long_as_the_one_before() -> None:
-    """A job with a long trigger lags between its batches, and stalls only after that."""
-    usual = plan(created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - 2 * HOUR_MS)
-    late = plan(created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - HOUR_MS - 60_000)
-    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=usual)) is Health.LAGGING
-    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=late)) is Health.STALLED
-    down = look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=usual, owners=())
-    assert health(down) is Health.STALLED
+def within(before: Look, now: Look) -> Look:
+    """A window that begins with one look and ends with another."""
+    return Look(before=replace(before.now, now_ms=BEGAN_MS), now=now.now, tips={shard(1): AT_TIP})
 
 
-def test_a_batch_that_outlasts_its_trigger_does_not_wait_for_it() -> None:
-    """A trigger that is shorter than the window was due just now, whatever the batch does."""
-    for age_ms, found in ((12_000, Health.LAGGING), (55_000, Health.STALLED)):
-        late = plan(created_ms=NOW_MS - age_ms, previous_ms=NOW_MS - age_ms - 3_000)
-        log = run_log(HOUR_MS, trigger_ms=3_000)
-        seen = look(ONE, HERE, tips={1: behind(age_ms)}, plan=late, log=log)
-        assert health(seen) is found
+USUAL: dict[str, Any] = {"tips": {1: behind(HOUR_MS)}, "plan": batch(HOUR_MS, HOUR_MS)}
+TRIGGER = run_log(HOUR_MS, trigger_ms=3_000)
+READ, EMPTY = (
+    task(slice_of(HERE), log=TaskLog(entries=(read_of(1, count),), sealed=True)) for count in (9, 0)
+)
+IDLE: dict[str, Any] = {"tips": {1: AT_TIP}}
+CLOSED = listed(1, closed=True)
 
 
-def test_a_batch_that_was_read_and_hangs_is_stalled_though_nothing_new_comes() -> None:
-    """Its records come again unless it is settled. It may take as long as the one before."""
-    log = TaskLog(entries=(read_of(1, 9),), sealed=True)
-    usual = plan(task(slice_of(HERE), log=log))
-    began_ms = NOW_MS - HOUR_MS
-    hangs = plan(task(slice_of(HERE), log=log), created_ms=began_ms, previous_ms=began_ms - 60_000)
-    assert health(look(ONE, HERE, plan=usual, tips={1: AT_TIP})) is Health.OK
-    assert health(look(ONE, HERE, plan=hangs, tips={1: AT_TIP})) is Health.STALLED
-    assert health(look(ONE, HERE, plan=usual, tips={1: AT_TIP}, owners=())) is Health.STALLED
-    empty = plan(task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 0),), sealed=True)))
-    assert health(look(ONE, HERE, plan=empty, tips={1: AT_TIP}, owners=())) is Health.OK
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        # what came within the window may be unread, to the millisecond
+        (look(ONE, HERE, tips={1: behind(WINDOW_MS)}), Health.OK),
+        (look(ONE, HERE, tips={1: behind(WINDOW_MS + 1)}), Health.STALLED),
+        # a batch may take as long as the one before: a job with a long trigger lags between batches
+        (look(ONE, HERE, **USUAL), Health.LAGGING),
+        (look(ONE, HERE, **USUAL | {"plan": batch(HOUR_MS, 60_000)}), Health.STALLED),
+        (look(ONE, HERE, owners=(), **USUAL), Health.STALLED),
+        # a trigger that is shorter than the window was due just now, whatever the batch does
+        (
+            look(ONE, HERE, tips={1: behind(12_000)}, plan=batch(12_000, 3_000), log=TRIGGER),
+            Health.LAGGING,
+        ),
+        (
+            look(ONE, HERE, tips={1: behind(55_000)}, plan=batch(55_000, 3_000), log=TRIGGER),
+            Health.STALLED,
+        ),
+        # a batch that was read and hangs is stalled though nothing new comes: its records come
+        # again unless it is settled
+        (look(ONE, HERE, plan=plan(READ), **IDLE), Health.OK),
+        (look(ONE, HERE, plan=batch(HOUR_MS, 60_000, READ), **IDLE), Health.STALLED),
+        (look(ONE, HERE, plan=plan(READ), owners=(), **IDLE), Health.STALLED),
+        (look(ONE, HERE, plan=plan(EMPTY), owners=(), **IDLE), Health.OK),
+        # a shard that is not listed in both looks is lost; a listing may be late once
+        (within(look(ONE, HERE), look(HERE)), Health.UNKNOWN),
+        (look(HERE), Health.LOSING),
+        # the end of a closed shard is something to read: its children wait for it. One that was
+        # closed within the window has time
+        (look(CLOSED, HERE, **IDLE), Health.STALLED),
+        (look(CLOSED, HERE), Health.UNKNOWN),
+        (within(look(ONE, HERE), look(CLOSED, HERE)), Health.OK),
+    ],
+)
+def test_a_shard_is_as_well_as_what_happens_within_the_window(seen: Look, found: Health) -> None:
+    assert health(seen) is found
 
 
 def test_nothing_is_known_of_a_shard_that_was_never_read_and_does_not_answer() -> None:
@@ -86,29 +112,9 @@ def test_nothing_is_known_of_a_shard_that_was_never_read_and_does_not_answer() -
     assert look(ONE, state(1, TRIM_HORIZON, at_tip=True, **begun)).lag_ms(shard(1)) == 60_000
     since = Position.at_timestamp(NOW_MS - HOUR_MS)
     assert look(ONE, state(1, since, **begun)).lag_ms(shard(1)) == HOUR_MS
+    assert look(HERE).expires_in_ms(shard(1)) == 0
     lapsed = look(ONE, state(1, TRIM_HORIZON, verified_until_ms=NOW_MS - OLD))
     assert (lapsed.lag_ms(shard(1)), lapsed.expires_in_ms(shard(1))) == (OLD, 0)
-
-
-def test_a_shard_that_is_not_listed_in_both_looks_is_lost() -> None:
-    """A listing may be late once."""
-    late = Look(before=snapshot(ONE, HERE, now_ms=BEGAN_MS), now=snapshot(HERE))
-    assert health(late) is Health.UNKNOWN
-    assert health(look(HERE)) is Health.LOSING
-    assert look(HERE).expires_in_ms(shard(1)) == 0
-
-
-def test_the_end_of_a_closed_shard_is_something_to_read() -> None:
-    """Its children wait for it. A shard that was closed within the window has time."""
-    closed = listed(1, closed=True)
-    assert health(look(closed, HERE, tips={1: AT_TIP})) is Health.STALLED
-    assert health(look(closed, HERE)) is Health.UNKNOWN
-    just = Look(
-        before=snapshot(ONE, HERE, now_ms=BEGAN_MS),
-        now=snapshot(closed, HERE),
-        tips={shard(1): AT_TIP},
-    )
-    assert health(just) is Health.OK
 
 
 def test_a_record_that_fails_again_holds_its_shard_however_often_batches_come() -> None:
