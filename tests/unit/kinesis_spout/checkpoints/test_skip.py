@@ -23,6 +23,7 @@ from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.played_outcomes import PlayedOutcomes
 from tests.support.simulated.simulated_driver import next_plan, pointer, run_tracked
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.state.shard_values import waiting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,15 +34,6 @@ if TYPE_CHECKING:
 
 def number(sequence: int, sub: int = 0) -> SequenceNumber:
     return SequenceNumber(sequence, sub)
-
-
-def record(
-    first: int, last: int | None = None, count: int = 1, *, whole: bool = False
-) -> UnresolvedRecord:
-    end = first if last is None else last
-    return UnresolvedRecord(
-        first=number(first), last=number(end), count=count, attempts=1, due_ms=0, whole=whole
-    )
 
 
 def state(*unresolved: UnresolvedRecord, end: bool = False) -> ShardState:
@@ -63,20 +55,20 @@ def skipped(before: ShardState, *numbers: SequenceNumber) -> Skip:
 @pytest.mark.parametrize(
     ("one", "named"),
     [
-        (record(30, 50, count=4), [number(40)]),
-        (record(30, 50, count=4), [number(30), number(31)]),
-        (record(30, whole=True), [number(30, 3)]),
+        (waiting(30, 50, count=4), [number(40)]),
+        (waiting(30, 50, count=4), [number(30), number(31)]),
+        (waiting(30, whole=True), [number(30, 3)]),
     ],
 )
 def test_a_range_or_a_whole_aggregate_is_given_up_as_a_whole(
     one: UnresolvedRecord, named: list[SequenceNumber]
 ) -> None:
     """Of what is between its ends nothing is known."""
-    found = skipped(state(record(20), one), *named)
+    found = skipped(state(waiting(20), one), *named)
     assert (found.records, found.count, found.after.unresolved) == (
         (one,),
         one.count,
-        (record(20),),
+        (waiting(20),),
     )
 
 
@@ -86,7 +78,7 @@ def test_a_range_or_a_whole_aggregate_is_given_up_as_a_whole(
 )
 def test_what_is_not_unresolved_is_refused(named: SequenceNumber, said: str) -> None:
     with pytest.raises(MoveRefusedError, match=f"cannot be skipped, because it is {said}"):
-        skipped(state(record(30)), named)
+        skipped(state(waiting(30)), named)
     with pytest.raises(MoveRefusedError, match="no state for shard shardId-0; did you mean"):
         find_skip({"shardId-00": StoredState(state(), 0)}, "shardId-0", None)
 
@@ -152,21 +144,21 @@ def test_the_records_are_read_as_they_were_delivered(one: SimulatedJob) -> None:
     put = one.put(4)
     data = aggregate_of([b"x", b"y"])
     (whole,) = one.put(1, data=data)
-    assert read_back(one, record(put[1])) == [b"record 1"]
-    assert read_back(one, record(put[1], put[3], count=3)) == [
+    assert read_back(one, waiting(put[1])) == [b"record 1"]
+    assert read_back(one, waiting(put[1], put[3], count=3)) == [
         b"record 1",
         b"record 2",
         b"record 3",
     ]
-    assert read_back(one, record(put[1] + 1)) == []
+    assert read_back(one, waiting(put[1] + 1)) == []
     second = number(whole, 1)
     user = UnresolvedRecord(first=second, last=second, attempts=1, due_ms=0)
     assert read_back(one, user) == [b"y"]
-    assert read_back(one, record(whole)) == [b"x"]
-    assert read_back(one, record(whole, whole=True)) == [data]
+    assert read_back(one, waiting(whole)) == [b"x"]
+    assert read_back(one, waiting(whole, whole=True)) == [data]
     mixed = replace(user, first=number(put[3]), count=3)
     assert read_back(one, mixed) == [b"record 3", b"x", b"y"]
-    all_whole = record(put[3], whole, count=2, whole=True)
+    all_whole = waiting(put[3], whole, count=2, whole=True)
     assert read_back(one, all_whole) == [b"record 3", data]
     # A spout had delivered the first user record; the others were queued, with a whole aggregate.
     (last,) = one.put(1, data=data)
@@ -174,7 +166,7 @@ def test_the_records_are_read_as_they_were_delivered(one: SimulatedJob) -> None:
     assert read_back(one, begun) == [b"y", data]
     assert read_back(one, replace(user, whole=True)) == [b"y"]
     one.clock.advance(25 * 3600)
-    assert read_back(one, record(put[1]), record(put[1], put[3], count=3)) == []
+    assert read_back(one, waiting(put[1]), waiting(put[1], put[3], count=3)) == []
 
 
 def test_of_a_range_the_records_of_other_shards_are_not_read(job: SimulatedJob) -> None:

@@ -27,7 +27,7 @@ from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.position import TRIM_HORIZON, Position
 from state.process import this_process
 from state.sequence_number import SequenceNumber
-from state.shard_state import ShardState, UnresolvedRecord
+from state.shard_state import ShardState
 from state.store.identity import StartPin
 from state.store.shard_states import StoredState
 from state.znodes.topics import StoreTopics
@@ -35,6 +35,7 @@ from state.znodes.tree import Create, ensure
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import read_all
 from tests.support.simulated.simulated_job import STREAM, shard, simulated
+from tests.support.state.shard_values import waiting
 from tests.support.state.trees import DyingTree
 
 if TYPE_CHECKING:
@@ -43,13 +44,11 @@ if TYPE_CHECKING:
 
 
 def state(position: str, *unresolved: int) -> ShardState:
-    records = tuple(
-        UnresolvedRecord(
-            first=SequenceNumber(number), last=SequenceNumber(number), attempts=1, due_ms=0
-        )
-        for number in unresolved
+    return ShardState(
+        shard_id="a",
+        read_position=Position.parse(position),
+        unresolved=tuple(map(waiting, unresolved)),
     )
-    return ShardState(shard_id="a", read_position=Position.parse(position), unresolved=records)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from kinesis_spout.aggregation.packing import PackedRecord, Packer, unpacked
 from kinesis_spout.cli.produce import AggregatingPutter, LinePutter
 from kinesis_spout.errors import AccessDeniedError, KinesisError, RequestRefusedError
 from kinesis_spout.service.record_putter import OutgoingRecord
-from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo
-from state.sequence_number import SequenceNumber
+from kinesis_spout.service.shard_info import HASH_KEYS
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.state.shard_values import LEFT, RIGHT, shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -65,21 +65,11 @@ def test_only_the_lines_without_an_outcome_are_in_doubt() -> None:
 HALF, LAST = HASH_KEYS // 2, HASH_KEYS - 1
 
 
-def shard(shard_id: str, first: int, last: int, *, closed: bool = False) -> ShardInfo:
-    return ShardInfo(
-        shard_id=shard_id,
-        parents=(),
-        hash_key_range=HashRange(first, last),
-        starting_sequence=SequenceNumber(1),
-        ending_sequence=SequenceNumber(2) if closed else None,
-    )
-
-
-WHOLE = [shard("parent", 0, LAST)]
+WHOLE = [shard("parent")]
 SPLIT = [
-    shard("parent", 0, LAST, closed=True),
-    shard("left", 0, HALF - 1),
-    shard("right", HALF, LAST),
+    shard("parent", closed=True),
+    shard("left", keys=LEFT),
+    shard("right", keys=RIGHT),
 ]
 
 

@@ -19,10 +19,11 @@ from state.plan import ShardReadResult
 from state.position import SHARD_END, Position
 from state.process import this_process
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import Lifecycle, ShardState
 from state.store.identity import StartPin
 from state.store.shard_states import StateChange
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.state.shard_values import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -81,9 +82,8 @@ def world(job: SimulatedJob) -> Iterator[World]:
         yield made
 
 
-WAITING = UnresolvedRecord(first=SequenceNumber(6), last=SequenceNumber(6), attempts=1, due_ms=0)
 DRAINED = msgspec.structs.replace(
-    GONE, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED, unresolved=(WAITING,)
+    GONE, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED, unresolved=(waiting(6),)
 )
 
 

@@ -18,9 +18,17 @@ from kinesis_spout.shards.lineage import (
     unresolved_ancestors,
 )
 from state.position import TRIM_HORIZON
-from state.sequence_number import SequenceNumber
-from state.shard_state import ShardState, UnresolvedRecord
-from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
+from state.shard_state import ShardState
+from tests.support.state.shard_values import (
+    LEFT,
+    RIGHT,
+    WHOLE,
+    drained,
+    lineage,
+    shard,
+    state,
+    waiting,
+)
 
 if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
@@ -239,9 +247,6 @@ def test_among_some_shards_the_others_hold_no_child() -> None:
 
 
 # ancestors ----------------------------------------------------------------------------------------
-ONE = UnresolvedRecord(first=SequenceNumber(1), last=SequenceNumber(1), attempts=1, due_ms=0)
-
-
 def states(**parents: str) -> dict[str, ShardState]:
     """By name, a shard's parents. A name in capitals has an unresolved record."""
     return {
@@ -249,7 +254,7 @@ def states(**parents: str) -> dict[str, ShardState]:
             shard_id=shard,
             read_position=TRIM_HORIZON,
             parents=tuple(named),
-            unresolved=(ONE,) if shard.isupper() else (),
+            unresolved=(waiting(1),) if shard.isupper() else (),
         )
         for shard, named in parents.items()
     }

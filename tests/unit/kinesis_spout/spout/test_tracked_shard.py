@@ -28,6 +28,7 @@ from tests.support.spout.spout_pages import (
     tracked,
     tracked_from,
 )
+from tests.support.state.shard_values import waiting
 from tests.support.state.tracker import POLICY, SHARD, make_tracker, seq
 
 if TYPE_CHECKING:
@@ -57,14 +58,6 @@ def fail(shard: TrackedShard, number: int) -> Effect:
     found = shard.find(seq(number), 1)
     assert found is not None
     return shard.mark_failed(found, 0, reason="no", max_held_bytes=1 << 20)
-
-
-def waiting(first: int, last: int | None = None, *, attempts: int = 1) -> UnresolvedRecord:
-    last = first if last is None else last
-    count = last - first + 1
-    return UnresolvedRecord(
-        first=seq(first), last=seq(last), count=count, attempts=attempts, due_ms=0
-    )
 
 
 def stored(*records: UnresolvedRecord, read_to: int = 9) -> ShardState:

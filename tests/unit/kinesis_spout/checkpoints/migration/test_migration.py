@@ -1,5 +1,6 @@
-"""What each reader makes of hand-made and of damaged state, and where each listed shard continues
-after another consumer. Captured state is read by `tests/integration/commands/test_import.py`.
+"""What each reader makes of hand-made state, and of damaged state, and where each listed shard is
+read, by where another consumer has stopped. Captured state is read by
+`tests/integration/commands/test_import.py`.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from kinesis_spout.checkpoints.migration.import_plan import (
     OriginShard,
     positions,
 )
-from kinesis_spout.service.shard_info import HashRange, ShardInfo
 from state.position import SHARD_END, TRIM_HORIZON, Position
-from state.sequence_number import SequenceNumber
 from tests.support.migration.captured import databricks_offset, write_files
+from tests.support.state.shard_values import shard
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesis_spout.checkpoints.migration.import_plan import Item
+    from kinesis_spout.service.shard_info import ShardInfo
 
 
 A, B, C = (f"shardId-00000000000{index}" for index in range(3))
@@ -208,16 +209,6 @@ def test_what_is_no_progress_is_a_sentence(text: str, tmp_path: Path) -> None:
 AT = Position.parse("2026-01-31T12:00:00Z")
 
 
-def shard(name: str, *parents: str, is_closed: bool = False) -> ShardInfo:
-    return ShardInfo(
-        shard_id=name,
-        parents=parents,
-        hash_key_range=HashRange(0, 1),
-        starting_sequence=SequenceNumber(1),
-        ending_sequence=SequenceNumber(9) if is_closed else None,
-    )
-
-
 def places(
     stored: dict[str, str | None],
     *shards: ShardInfo,
@@ -246,7 +237,7 @@ BOTH = (shard("a"), shard("b"))
     [
         (
             {"a": "AFTER:5", "b": "SHARD_END"},
-            (shard("a"), shard("b", is_closed=True)),
+            (shard("a"), shard("b", closed=True)),
             {"a": "AFTER:5", "b": "SHARD_END"},
         ),
         # of a named one, also over one that is not named, and where no position is named
