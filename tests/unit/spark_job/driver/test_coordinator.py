@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +34,7 @@ from tests.support.simulated.simulated_job import (
     APPLICATION,
     STREAM,
     SimulatedJob,
+    in_both_modes,
     shard,
     simulated,
 )
@@ -44,6 +46,36 @@ if TYPE_CHECKING:
     from kinesis_spout.testing import Fault
     from spark_job.driver.coordinator import Coordinator
     from state.znodes.topics import StoreTopics
+
+
+@in_both_modes
+def test_each_shard_starts_where_the_application_says_and_its_children_at_their_beginning(
+    read_mode: dict[str, Any],
+) -> None:
+    """At its oldest record, at a record, behind one, and at a time. A shard is split before the
+    start and another one after it.
+    """
+    with simulated(shards=4, read_mode=read_mode) as job:
+        keys = [job.key_of(index) for index in range(4)]
+        oldest, at, behind, _ = (job.put(5, key=key) for key in keys)
+        job.clock.advance(3_600)
+        since = datetime.fromtimestamp(job.clock.now_ms() / 1000, UTC).isoformat()
+        wanted = [*oldest, *at[3:], *behind[4:], *job.put(5, key=keys[3])]
+        job.fake.split(STREAM, shard(3))
+        wanted += job.put(5, key=keys[3])
+        job.clock.advance(60)
+        starts = {
+            "default": "TRIM_HORIZON",
+            shard(1): f"AT:{at[3]}",
+            shard(2): f"AFTER:{behind[3]}",
+            shard(3): since,
+        }
+        driver = job.coordinator(starting_position=starts)
+        start, found = read_all(job, driver)
+        job.fake.split(STREAM, shard(1))
+        wanted += job.put(5, key=keys[1])
+        job.clock.advance(60)
+        assert sorted([*found, *read_all(job, driver, start)[1]]) == sorted(wanted)
 
 
 @pytest.mark.parametrize(
