@@ -108,9 +108,8 @@ class PlayedOutcomes:
 
     `gone` are records that have expired before their retry: shard, first and last number. `reports`
     false: the batch runs untracked. `resolved`, by plan and in their order: what the last run of
-    the plan has processed, dead-lettered and found gone. `kills`: the row's record ends the process
-    that gets it, which raises `Killed`. What is given to the function then is the product's
-    decision.
+    the plan has processed, dead-lettered and found gone. What the function is
+    given of a batch that nothing has answered is the product's decision.
     """
 
     open_store: Callable[[], StoreTopics]
@@ -118,8 +117,6 @@ class PlayedOutcomes:
     fails: Callable[[Row], str | None]
     policy: OutcomePolicy = AT_ONCE
     reports: bool = True
-    kills: Callable[[Row], bool] = lambda _: False
-    killed: int = 0
     calls: list[str] = field(default_factory=list)
     letters: list[tuple[str, int, str]] = field(default_factory=list)
     whole_letters: set[str] = field(default_factory=set)
@@ -165,9 +162,6 @@ class PlayedOutcomes:
             if attempts and self.policy.retry.exhausted(attempts + rows[0]["attempt"] - 1, None, 0):
                 batch.write_letter(rows[0], attempts, ENDED)
                 rows = []
-            if any(map(self.kills, rows)):
-                self.killed += 1
-                raise Killed
             good = [row for row in rows if batch.accept(row)]
             report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(seen)))
             if part is not None:
@@ -219,10 +213,6 @@ class Resolved(NamedTuple):
     processed: list[str]
     dead: list[str]
     gone: list[tuple[str, SequenceNumber, SequenceNumber]]
-
-
-class Killed(Exception):  # noqa: N818  # it is what happens to the process, no error
-    """The process has ended while the function had a record."""
 
 
 def _first_part(

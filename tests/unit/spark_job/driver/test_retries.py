@@ -17,8 +17,8 @@ from spark_job.driver.backlog import retry_wait_ms
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.store.runs import DONE
+from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.played_outcomes import (
-    Killed,
     PlayedOutcomes,
     Row,
     numbered,
@@ -37,8 +37,6 @@ from tests.support.simulated.simulated_driver import (
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from spark_job.driver.coordinator import Coordinator
 
 
@@ -413,99 +411,30 @@ def test_the_default_retry_wait_is_the_sum_of_a_records_backoffs_a_suspicion_and
     assert retry_wait_ms(RetryPolicy(**retry)) == wait_s * 1_000
 
 
-RECORDS = 48
-MOST_RESTARTS = 40
-
-
-class RestartedJob:
-    """A job whose driver is started again each time it was killed, as a supervisor would do.
-
-    `processed` are the payloads of the processed records. `new_in_search`: how many new records the
-    plans of a search were to read.
-    """
-
-    def __init__(self, job: SimulatedJob, outcomes: PlayedOutcomes) -> None:
-        self.job = job
-        self.outcomes = outcomes
-        self.processed: list[bytes] = []
-        self.new_in_search = 0
-
-    def run(self, *, put_while_it_runs: int = 0) -> None:
-        """Until nothing is left to read. Puts records while it runs, if asked to."""
-        plan, replayed = "", False
-        driver = self.job.coordinator()
-        for _ in range(400):
-            if not replayed:
-                before, plan = plan, next_plan(driver, plan)
-                if plan == before:
-                    driver.close()
-                    return
-            made = self.job.store().plans.read(plan)
-            if made is not None and made.delivery_limit is not None:
-                slices = [one for task in made.tasks for one in task.shards]
-                self.new_in_search += sum(one.max_records for one in slices)
-            rows = rows_of(self.job, driver, plan)
-            try:
-                good = self.outcomes.play(rows)
-            except Killed:
-                driver.close()
-                driver, replayed = self.job.coordinator(), True
-                self.job.put(put_while_it_runs, data=b"new")
-                continue
-            replayed = False
-            self.processed += [row["data"] for row in good]
-        raise AssertionError("the job has not ended")
-
-
-def killing(job: SimulatedJob, *numbers: int, **more: Any) -> RestartedJob:
-    """Every record is processed but those, which end the process that gets them."""
-    outcomes = PlayedOutcomes(
-        job.store, job.clock.now_ms, lambda _: None, policy(**more), kills=numbered(*numbers)
-    )
-    return RestartedJob(job, outcomes)
-
-
-def payloads(numbers: Sequence[int]) -> Counter[bytes]:
-    return Counter(f"record {number}".encode() for number in numbers)
-
-
-@pytest.mark.parametrize(
-    ("killer", "on_failure"),
-    [(0, OnFailure.CONTINUE), (47, OnFailure.BLOCK_KEY), (17, OnFailure.BLOCK_SHARD)],
-)
-def test_a_record_that_ends_its_process_is_dead_lettered_and_the_others_are_processed_once(
-    one: SimulatedJob, killer: int, on_failure: OnFailure
+def test_no_new_record_is_read_while_a_record_that_ends_its_process_is_searched(
+    one: SimulatedJob,
 ) -> None:
-    """Wherever it is in its batch. The others keep their attempts, and have no dead letter. No new
-    records are read while it is searched, else the search would never end on a busy stream; they
-    are read afterwards.
+    """Else the search would never end on a busy stream. The batch is delivered a third time here,
+    with its first records, after two deliveries that nothing answered.
     """
-    one.put(RECORDS)
-    restarted = killing(one, killer, on_failure=on_failure)
-    restarted.run(put_while_it_runs=9)
-    assert restarted.new_in_search == 0
-    expected = payloads([n for n in range(RECORDS) if n != killer])
-    expected[b"new"] = 9 * restarted.outcomes.killed
-    assert Counter(restarted.processed) == expected
-    ((message_id, attempts, _),) = restarted.outcomes.letters
-    assert message_id.endswith(":1")
-    assert attempts == restarted.outcomes.policy.retry.retry_limit + 1
-    assert restarted.outcomes.killed <= MOST_RESTARTS
-    (state,) = one.states().values()
-    assert state.unresolved == ()
+    one.put(8)
+    outcomes = tracked(one, lambda _: False)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    rows = rows_of(one, driver, plan)
 
+    def end(_step: str) -> None:
+        raise Crash
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_crashes_that_no_record_is_to_blame_for_cost_no_attempt(
-    times: int, one: SimulatedJob
-) -> None:
-    """After one of them the batch is delivered as before; after several, in parts."""
-    one.put(RECORDS)
-    restarted = killing(one)
-    crashes = iter([True] * times)
-    restarted.outcomes.kills = lambda _: next(crashes, False)
-    restarted.run()
-    assert payloads(range(RECORDS)) == Counter(restarted.processed)
-    assert restarted.outcomes.letters == []
-    assert all(message_id.endswith(":1") for message_id in restarted.outcomes.calls)
-    assert (len(restarted.outcomes.done) == 1) is (times == 1)
+    for _ in range(2):
+        with pytest.raises(Crash):
+            outcomes.play(rows, end)
+    assert len(outcomes.play(rows)) == 2
+    one.put(9)
+    for left in (6, 2):
+        plan = next_plan(driver, plan)
+        made = one.store().plans.read(plan)
+        assert made is not None
+        assert sum(piece.max_records for piece in made.slices.values()) == 0
+        assert len(run_tracked(one, driver, plan, outcomes)) == left
+    assert len(run_tracked(one, driver, next_plan(driver, plan), outcomes)) == 9
