@@ -211,15 +211,6 @@ def test_a_page_has_the_values_that_were_encoded(
     ]
 
 
-@given(pages(), st.floats(0, 1, exclude_max=True))
-def test_a_page_that_is_cut_off_is_refused(
-    page: tuple[bytes, list[dict[str, Any]], dict[str, Any]], where: float
-) -> None:
-    body = page[0]
-    with pytest.raises(MalformedResponseError):
-        decode_get_records_cbor(body[: int(len(body) * where)])
-
-
 @given(pages(), st.floats(0, 1, exclude_max=True), st.integers(0, 255))
 def test_a_damaged_page_is_refused_or_read(
     page: tuple[bytes, list[dict[str, Any]], dict[str, Any]], where: float, octet: int

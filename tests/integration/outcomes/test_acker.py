@@ -42,10 +42,6 @@ TEXTS = ["a b", "b c d", "e", "f f", "g"]
 LOST, DOUBLED = "missing", "more than once"
 OPERATORS: dict[str, tuple[Callable[[DataFrame], DataFrame], dict[int, str]]] = {
     "a where": (lambda df: df.where("text != 'e'"), {2: LOST}),
-    "dropna": (
-        lambda df: df.withColumn("n", F.expr("if(text = 'g', NULL, 1)")).dropna(),
-        {4: LOST},
-    ),
     "an inner join that finds nothing": (
         lambda df: df.join(table(df, "'e', 'g'"), "text"),
         dict.fromkeys((0, 1, 3), LOST),
@@ -63,13 +59,11 @@ OPERATORS: dict[str, tuple[Callable[[DataFrame], DataFrame], dict[int, str]]] = 
         lambda df: df.withColumn("size", F.length("text")).dropDuplicates(["size"]),
         dict.fromkeys((3, 4), LOST),
     ),
-    "a limit": (lambda df: df.orderBy("messageId").limit(2), dict.fromkeys((2, 3, 4), LOST)),
     "one lost and another doubled": (
         lambda df: df.where("text != 'e'").union(df.where("text = 'g'")),
         {2: LOST, 4: DOUBLED},
     ),
     "everything lost": (lambda df: df.where("false"), dict.fromkeys(range(5), LOST)),
-    "exceptAll": (lambda df: df.exceptAll(df.where("text = 'e'")), {2: LOST}),
 }
 
 

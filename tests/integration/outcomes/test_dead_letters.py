@@ -4,8 +4,6 @@ on their stream, each record once: in repeated runs, after kills, and when throt
 
 from __future__ import annotations
 
-import base64
-import json
 import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -109,22 +107,6 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(
     assert "no record of its batch is acked" in text
     assert len(text.splitlines()) == 1
     assert not any(word in text for word in ("TID", "\tat ", "order 1", "key 1"))
-
-
-def test_a_stream_gets_each_letter_as_json(spark: SparkSession, fake_kinesis: ServedFake) -> None:
-    fake_kinesis.model.create("dead", shards=2)
-    dead_letter = DeadLetter.to_stream("dead", **fake_kinesis.aws)
-    dead_letter.write(frame_of(spark, ALL), plan_id="1-a")
-    records = [
-        json.loads(record.data)
-        for shard in fake_kinesis.model.shards("dead")
-        for record in fake_kinesis.model.records("dead", shard.shard_id)
-    ]
-    found = {record["messageId"]: record for record in records}
-    assert {name: one["data"] and base64.b64decode(one["data"]) for name, one in found.items()} == {
-        letter.message_id: letter.data for letter in ALL
-    }
-    assert {one["reason"] for one in found.values()} == {letter.reason for letter in ALL}
 
 
 ORDERS = Story()

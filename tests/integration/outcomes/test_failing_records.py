@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,24 +15,21 @@ from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from kinesis_spout.errors import ConfigError
 from scheme import JsonScheme, PayloadError, PayloadScheme
-from spark_job import DeadLetter
 from spark_job.tracking.outcomes import Outcome
 from spark_job.tracking.tracked_batch import current_batch, output_schema
 from state.report import OnFailure
 from tests.support.outcomes.acker import AckedBatch, record_id, run_batch, source_frame
-from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery, number, numbers
+from tests.support.outcomes.tracked import TrackedBatches, number, numbers
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
-    from kinesis_spout.dead_letter.letter import Letter
     from scheme.record import Record
     from spark_job import TrackedBatch
 
@@ -362,29 +358,6 @@ def test_failures_of_a_part_that_raises_are_discarded(
         b"record 3": "said",
         b"record 9": "ValueError: nine",
     }
-
-
-def test_a_dead_letter_sink_that_is_down_fails_the_batch_and_nothing_is_acked(
-    tracked_query: TrackedQuery,
-) -> None:
-    tracked_query.stream.put(10)
-    rows: list[int] = []
-
-    def down(_letters: list[Letter]) -> None:
-        raise ConnectionError("the sink is down")
-
-    def process(batch: TrackedBatch) -> None:
-        rows.extend(numbers(batch.fail_where(batch.df, number() == 3, "three", retry=False)))
-
-    said = r"dead letters of batch .* cannot be written .*the sink is down"
-    with pytest.raises(StreamingQueryException, match=said):
-        tracked_query.run(process, dead_letter=DeadLetter.to(down))
-    assert tracked_query.stream.checkpoints() == {}
-    assert re.search(said, tracked_query.stream.last_end() or "")
-    tracked_query.run(process)
-    assert sorted(rows) == sorted(2 * [n for n in range(10) if n != 3])
-    assert [letter.data for letter in tracked_query.letters] == [b"record 3"]
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
 def test_exhausted_records_stop_the_query_or_are_dropped_and_logged_without_their_payload(

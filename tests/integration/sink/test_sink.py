@@ -85,17 +85,6 @@ def numbers(records: list[tuple[str, bytes]]) -> list[int]:
     return sorted(int(data) for _, data in records)
 
 
-def test_all_rows_are_put_once_with_their_keys(served: tuple[str, FakeKinesis, Any]) -> None:
-    url, _, client = served
-    counts = write(settings(url), batch(range(1200)), batch(range(1200, 1700)))
-    records = on_stream(client)
-    assert numbers(records) == list(range(1700))
-    assert all(key == f"key {int(data) % 50}" for key, data in records)
-    assert (counts.records, counts.retries) == (1700, 0)
-    assert counts.requests >= 4
-    assert counts.size_bytes == sum(len(key) + len(data) for key, data in records)
-
-
 def is_in_order(records: list[tuple[str, bytes]]) -> bool:
     """Whether the numbers of each key rise."""
     by_key = defaultdict(list)

@@ -25,7 +25,6 @@ from kinesis_spout.spout.services import SpoutServices
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.errors import (
-    ConflictError,
     EmbeddedZookeeperError,
     InvalidStoreSettingError,
     OwnedByAnotherError,
@@ -33,17 +32,15 @@ from state.errors import (
     StoreUnavailableError,
     StreamMismatchError,
 )
-from state.plan import TaskResult
 from state.process import process_start, this_process
 from state.store.identity import StreamIdentity
 from state.store.ownership import OwnerInfo
 from state.store.shard_states import StateChange
-from state.task_log import TaskLog
 from state.zookeeper.embedded import answers, ensure_running, stop
 from state.zookeeper.servers import ConnectString, ask_local
 from state.zookeeper.store import ZookeeperStateStore
-from tests.support.state.state_stores import end_session, entry, log_of, plan, state_at
-from tests.support.state.zookeeper import kill_server, running_in, wait_until
+from tests.support.state.state_stores import end_session, log_of, plan, state_at
+from tests.support.state.zookeeper import running_in, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,42 +98,6 @@ def test_a_dead_process_elsewhere_is_waited_for(
     (owner,) = store.ownership.holders().values()
     first.close()
     assert owner.pid == os.getpid()
-
-
-def test_a_server_killed_under_load_loses_nothing(tmp_path: Path) -> None:
-    """The writer continues when the server is back, as the owner, with exactly the versions that it
-    counted. An append whose answer was lost conflicts with itself: then the log has its entry.
-    """
-    directory = tmp_path / "zookeeper"
-    address = ensure_running(directory)
-    store = open_store(address, operation_timeout_s=60.0)
-    try:
-        store.ownership.acquire(this_process(0), timeout_s=10)
-        store.plans.create(plan(1))
-        known = store.shard_states.save([StateChange(None, state_at(0))])[0]
-        log, version = TaskLog(), None
-        for number in range(1, 201):
-            if number == 50:
-                kill_server(directory)
-            known = store.shard_states.save([StateChange(known, state_at(number))])[0]
-            if number == 150:
-                kill_server(directory)
-            log = log.extended([entry(number)], seal=number == 200)
-            try:
-                version = store.plans.append_log("1-aa", 0, log, version)
-            except ConflictError:
-                stored = store.plans.read_log("1-aa", 0)
-                assert stored.log == log
-                version = stored.version
-            assert version == number - 1
-        assert known.version == 200
-        assert store.shard_states.load() == {known.state.shard_id: known}
-        assert store.ownership.acquire(this_process(0), timeout_s=10) == 1
-        store.plans.close("1-aa")
-        assert store.plans.read_results("1-aa") == {0: TaskResult(shards=(entry(1, 200),))}
-    finally:
-        store.close()
-        stop(directory)
 
 
 def test_the_embedded_server_is_started_again_for_its_store(tmp_path: Path) -> None:

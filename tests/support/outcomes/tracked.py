@@ -19,7 +19,7 @@ from tests.support.simulated.micro_batch_engine import MicroBatchEngine
 from tests.support.spark.source import APPLICATION, STREAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -78,14 +78,6 @@ class TrackedQuery:
             .start()
         )
         assert query.awaitTermination(120)
-
-    def put_texts(
-        self, texts: Sequence[str], *, keys: Callable[[int], str] = "key {}".format
-    ) -> None:
-        """Put these payloads on the stream, at most 500."""
-        entries = [{"Data": text.encode(), "PartitionKey": keys(n)} for n, text in enumerate(texts)]
-        for answer in self.stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
-            self.stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
 
     def run_quietly(self, rows: list[int], **tracking: Any) -> None:
         """Run a query that fails nothing and adds the numbers of its records to `rows`."""

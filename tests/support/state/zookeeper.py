@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
-from state.process import process_start
 from state.zookeeper.embedded import Running, ensure_running, read_running, stop
 from tests.support.state.state_stores import StoreWorld, memory_world, zookeeper_world
 
@@ -67,14 +64,3 @@ def running_in(directory: Path) -> Running:
     running = read_running(directory)
     assert running is not None
     return running
-
-
-def kill_server(directory: Path) -> None:
-    """SIGKILL. For a server that has just started, it first waits until the supervisor knows it."""
-
-    def is_known() -> bool:
-        running = running_in(directory)
-        return process_start(running.server_pid) == running.server_start
-
-    wait_until(is_known)
-    os.kill(running_in(directory).server_pid, signal.SIGKILL)

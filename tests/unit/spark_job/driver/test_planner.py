@@ -33,7 +33,7 @@ from state.plan import (
     ShortRange,
     TaskPlan,
 )
-from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.position import TRIM_HORIZON, Position
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
@@ -176,28 +176,14 @@ def test_a_trigger_limit_below_the_number_of_shards_starves_none(total: int) -> 
 
 
 # retries ------------------------------------------------------------------------------------------
-def queued(shard_id: str, *numbers: int, ended: bool = False) -> ShardState:
-    return with_records(state(shard_id, ended=ended), *map(record, numbers))
+def queued(shard_id: str, *numbers: int) -> ShardState:
+    return with_records(state(shard_id), *map(record, numbers))
 
 
 def due_of(*states: ShardState, policy: OutcomePolicy | None = None) -> Retries:
     queue = RetryQueue()
     queue.update(by_id(*states), policy, 7)
     return queue.due(7)
-
-
-def test_a_plan_has_retries_of_shards_that_are_read_and_of_shards_that_are_not() -> None:
-    """Shards that ended or have no new records are planned for their retries alone, and
-    their position stays.
-    """
-    pieces = {
-        one.shard_id: one
-        for one in plan_of(["a"], queued("a", 1, 2), queued("b", 3), queued("c", 4, ended=True))
-    }
-    retries = {shard: [one.first.sequence for one in of.retries] for shard, of in pieces.items()}
-    assert retries == {"a": [1, 2], "b": [3], "c": [4]}
-    assert {shard: of.max_records for shard, of in pieces.items()} == {"a": 100, "b": 0, "c": 0}
-    assert pieces["c"].position == SHARD_END
 
 
 @pytest.mark.parametrize(("allowance", "new"), [(5, {"a": 3, "b": 0}), (None, {"a": 6, "b": 6})])

@@ -124,6 +124,8 @@ JUST_FAILED = {"first_failure_ms": NOW_MS - 1, "last_failure_ms": NOW_MS - 1}
             {},
             {"attempts": 1, "first_failure_ms": NOW_MS},
         ),
+        # up to its maximum age
+        (failed(7, attempt=2), {"first_failure_ms": NOW_MS - 100_000}, {}, {"attempts": 2}),
         # it failed together with others
         (
             failed(7, Outcome.UNCOUNTED),
@@ -216,6 +218,13 @@ AGED = {"first_failure_ms": NOW_MS - 100_001}
             {"attempts": 4, **AT_FIRST},
             (1, 0),
         ),
+        # a letter names the first failure that counted
+        (
+            failed(7, Outcome.REJECT),
+            {"attempts": 0, "first_failure_ms": NOW_MS - 100_001},
+            {"first_failure_ms": NOW_MS},
+            (1, 0),
+        ),
         # older than the maximum age
         (failed(7, attempt=2), AGED, {"attempts": 2, **AGED, **FAILED_NOW}, (1, 1)),
     ],
@@ -232,11 +241,6 @@ def test_a_record_that_is_not_tried_again_is_a_letter(
     assert (letter.message_id, fields(letter, told)) == (record.message_id, told)
     assert (outcomes.report.failed, outcomes.report.exhausted) == counts
     assert outcomes.report.retried == 0
-
-
-def test_a_record_is_tried_again_up_to_its_maximum_age() -> None:
-    young = unresolved(7, first_failure_ms=NOW_MS - 100_000)
-    assert not decide([failed(7, attempt=2)], context(young)).letters
 
 
 @pytest.mark.parametrize(
@@ -278,17 +282,6 @@ def test_a_planned_retry_that_is_gone_is_a_letter_with_its_last_failure(
     outcomes = decide([], context(known, slices={"s": one}, reads=reads))
     assert outcomes.letters == (letter,)
     assert outcomes.report.exhausted == 1
-
-
-def test_a_letter_names_the_first_failure_that_counted() -> None:
-    """None, where all were of an outage."""
-    known = unresolved(7, attempts=0, first_failure_ms=NOW_MS - 100_001)
-    (letter,) = decide([failed(7, Outcome.REJECT)], context(known)).letters
-    assert letter.first_failure_ms == NOW_MS
-    one = slice_of(retry(7, attempts=0))
-    end = ShardReadResult(shard_id="s", retries_done=1, retries_gone=(SequenceNumber(7),))
-    (letter,) = decide([], context(known, slices={"s": one}, reads={"s": end})).letters
-    assert letter.first_failure_ms is None
 
 
 ALL_GONE: dict[str, Any] = {"retries_done": 1, "retries_gone": (SequenceNumber(7),)}
@@ -411,6 +404,13 @@ EARLIER = partial(unresolved, attempts=0, last_failure_ms=1)
         pytest.param(some(199, Outcome.REJECT), {"first_tries": 200}, False, set(), id="rejected"),
         # On a quiet stream all records of a batch may be bad, and would be retried for ever.
         pytest.param(some(500, attempt=2), {"first_tries": 0}, False, {2}, id="retries"),
+        pytest.param(
+            [*some(200), *(failed(n, attempt=3) for n in range(201, 204))],
+            {"first_tries": 210},
+            True,
+            {0, 2},
+            id="retries beside it",
+        ),
         pytest.param(some(10), few(10), True, {0}, id="ten of ten"),
         pytest.param(some(10), few(11), False, {1}, id="ten of eleven"),
         pytest.param(some(9), few(9), False, {0}, id="nine of nine"),
@@ -451,6 +451,7 @@ def test_what_is_an_outage(
     """
     outcomes = decide(records, context(**batch))
     assert outcomes.report.outage is outage
+    assert not (outage and outcomes.letters)
     assert attempts in (None, {row.attempts for row in queued(outcomes)})
 
 
@@ -537,16 +538,6 @@ def test_records_that_are_not_known_to_be_alike_are_not_merged_in_an_outage(
     outcomes = decide(records, context(first_tries=200))
     assert outcomes.report.outage
     assert len(queued(outcomes)) == len(records)
-
-
-def test_in_an_outage_the_attempts_of_retries_do_not_count_either() -> None:
-    records = [failed(n, ordinal=n) for n in range(100, 300)] + [
-        failed(n, ordinal=n, attempt=3) for n in range(1, 4)
-    ]
-    outcomes = decide(records, context(first_tries=210))
-    assert outcomes.report.outage
-    assert outcomes.letters == ()
-    assert {row.attempts for row in queued(outcomes)} == {0, 2}
 
 
 @pytest.mark.parametrize(
