@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from state.errors import PlanMismatchError
 from state.plan import (
     ChildShard,
-    PlannedRetry,
     RangePart,
     ShardReadResult,
     ShardSlice,
@@ -19,6 +18,7 @@ from state.report import PlanReport
 from state.settle import children_first, settle_shard
 from state.shard_state import FIRST_READ_GRACE_MS, ShardState, UnresolvedRecord, as_whole
 from state.store.shard_states import StateChange, StoredState
+from tests.support.state.shard_values import retry, waiting
 from tests.support.state.tracker import SHARD, fresh_state, seq
 
 END = ShardReadResult(shard_id=SHARD, first=seq(10), last=seq(99), count=50, last_arrival_ms=7_000)
@@ -132,12 +132,6 @@ def test_a_read_result_that_contradicts_itself_is_refused(end: ShardReadResult) 
         settle_shard(fresh_state(), end, "4-a")
 
 
-def test_a_text_that_is_not_a_plan_id_is_refused() -> None:
-    """Before it is written into a state that could then no longer be settled."""
-    with pytest.raises(ValueError, match="is not a plan id"):
-        settle_shard(fresh_state(), END, "four")
-
-
 def test_states_of_new_children_come_before_those_of_their_parents_once_each() -> None:
     """A child starts at its oldest record, whatever the application's start was. One that is named
     twice, or by two parents, as after a merge, gets one state; a known child gets none.
@@ -164,24 +158,6 @@ def test_states_of_new_children_come_before_those_of_their_parents_once_each() -
 PLAN = "4-a"
 
 
-def waiting(
-    first: int, last: int | None = None, *, count: int = 1, attempts: int = 1, **fields: Any
-) -> UnresolvedRecord:
-    return UnresolvedRecord(
-        first=seq(first),
-        last=seq(first if last is None else last),
-        count=count,
-        attempts=attempts,
-        due_ms=7,
-        **fields,
-    )
-
-
-def planned(record: UnresolvedRecord) -> PlannedRetry:
-    last = None if record.first == record.last else record.last
-    return PlannedRetry(first=record.first, last=last, count=record.count, attempts=record.attempts)
-
-
 # Acked up to 9, read up to 40; 10, 20 and the range from 30 to 39 wait.
 ALONE, OTHER, RANGE = waiting(10), waiting(20, attempts=3), waiting(30, 39, count=4)
 STATE = ShardState(
@@ -195,7 +171,7 @@ SLICE = ShardSlice(
     shard_id=SHARD,
     position=STATE.read_position,
     max_records=100,
-    retries=(planned(ALONE), planned(OTHER), planned(RANGE)),
+    retries=(retry(10), retry(20, attempts=3), retry(30, 39, count=4)),
 )
 RETRIED = ShardReadResult(
     shard_id=SHARD,

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -11,31 +9,14 @@ from state.codec.shard_states import decode_shard_state, encode_shard_state, mer
 from state.codec.values import MAX_VALUE_BYTES
 from state.errors import StateTooLargeError
 from state.position import SHARD_END, TRIM_HORIZON, Position
-from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.znodes.reports import decode_header, decode_report
 from tests.support.state import state_values
+from tests.support.state.shard_values import waiting as record
 from tests.support.state.tracker import seq
 
 SHARD = "shardId-000000000000"
 PATH = f"/root/app/stream/{SHARD}/state"
-
-
-def record(
-    first: int | str,
-    last: int | str | None = None,
-    *,
-    attempts: int = 1,
-    due_ms: int = 0,
-    **fields: Any,
-) -> UnresolvedRecord:
-    return UnresolvedRecord(
-        first=SequenceNumber.parse(str(first)),
-        last=SequenceNumber.parse(str(last or first)),
-        attempts=attempts,
-        due_ms=due_ms,
-        **fields,
-    )
 
 
 def waiting(*unresolved: UnresolvedRecord) -> ShardState:
@@ -191,13 +172,13 @@ def test_detail_is_dropped_towards_redelivery_only(
     data, stored = encode_shard_state(state, PATH, max_bytes=max_bytes)
     assert len(data) <= max_bytes
     assert sum(each.count for each in stored.unresolved) == sum(each.count for each in records)
-    for record in records:
+    for failed_one in records:
         assert any(
-            each.first <= record.first
-            and record.last <= each.last
-            and each.whole == record.whole
-            and each.attempts <= record.attempts
-            and each.due_ms <= record.due_ms
+            each.first <= failed_one.first
+            and failed_one.last <= each.last
+            and each.whole == failed_one.whole
+            and each.attempts <= failed_one.attempts
+            and each.due_ms <= failed_one.due_ms
             for each in stored.unresolved
         )
     assert msgspec.structs.replace(stored, unresolved=records) == state

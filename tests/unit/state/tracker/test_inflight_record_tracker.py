@@ -24,6 +24,7 @@ from state.tracker.transitions import (
     Neighbour,
     NodeState,
 )
+from tests.support.state.shard_values import waiting
 from tests.support.state.tracker import (
     SHARD,
     check_structure,
@@ -166,18 +167,6 @@ def test_a_message_id_names_the_emission() -> None:
 
 
 # spans, and what is stored and restored ----------------------------------------------------------
-def waiting(
-    first: int, last: int | None = None, *, count: int = 1, attempts: int = 1, due_ms: int = 7
-) -> UnresolvedRecord:
-    return UnresolvedRecord(
-        first=seq(first),
-        last=seq(first if last is None else last),
-        count=count,
-        attempts=attempts,
-        due_ms=due_ms,
-    )
-
-
 def test_a_record_whose_failures_never_counted_does_not_age_until_one_counts() -> None:
     """A Spark job that reads the stream under the same name has stored it so, in an outage."""
     stored = UnresolvedRecord(
