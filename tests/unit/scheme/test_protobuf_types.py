@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf import empty_pb2, struct_pb2, wrappers_pb2
 
-from scheme import JsonScheme, MalformedRecordError, ProtobufScheme, SchemeDefinitionError
+from scheme import MalformedRecordError, ProtobufScheme, SchemeDefinitionError
 from scheme.protobuf_scheme import TOO_MANY_MESSAGES, check_memory
 from tests.support.outcomes.protobuf_cases import FIELDS, FULL, Old, Order, files, message_class
 from tests.support.outcomes.scheme_agreement import record_of
@@ -51,12 +51,6 @@ def test_a_message_without_columns_is_refused(arguments: tuple[Any, ...], compla
     with pytest.raises(SchemeDefinitionError) as caught:
         ProtobufScheme(*arguments)
     assert complaint in str(caught.value)
-
-
-def test_json_has_no_maps_with_other_keys_than_strings() -> None:
-    """Those of Protobuf may be numbers, which names of JSON cannot be."""
-    with pytest.raises(SchemeDefinitionError, match="'STRING' is expected"):
-        JsonScheme("m MAP<INT, INT>")
 
 
 WIDE = message_class(
