@@ -175,7 +175,10 @@ VERDICTS: list[tuple[Look, str]] = [
     # on purpose
     (
         one(HOUR_MS, paused=True, **HALF),
-        f"{PAUSED}...; spout task 1 of 2 (counted from 0) is not running; 1 of 1 shard is 60 min behind",
+        (
+            f"{PAUSED}...; spout task 1 of 2 (counted from 0) is not running; 1 of 1 shard is 60 "
+            "min behind"
+        ),
     ),
     (
         one(HOUR_MS, paused=True, owners=(), log=run_log(60_000, 40_000, 20_000)),
