@@ -29,7 +29,9 @@ class Readings(PayloadScheme):
             name, equals, number = line.partition(b"=")
             if not equals:
                 raise PayloadError("a line has no equals sign")
-            rows.append((name.decode(), float(number) if b"." in number else int(number)))
+            value = float(number) if b"." in number else int(number)
+            # Arrow has 2 for 2.0, and both halves are compared by the class of a value, too.
+            rows.append((name.decode(), int(value) if value == int(value) else value))
         return rows
 
 
