@@ -175,6 +175,29 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver = None
 
 
+class RefusedStreamReader(DataSourceStreamReader):
+    """The reader of a query whose options or schema are refused: each call raises that error.
+
+    Spark calls `stop` on the reader of a `streamReader` that has raised, which it does not have. So
+    the query would end with an UnboundLocalError (PySpark 4.3.0).
+    """
+
+    def __init__(self, error: ConfigError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
+
+
 def _keep_small(tasks_read: int) -> None:
     """Set up a Python worker that has read so many tasks of this source."""
     if tasks_read == 0:

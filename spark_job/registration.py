@@ -13,10 +13,15 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from kinesis_spout.errors import ConfigError
-from spark_job.data_source import KinesisStreamReader, schema_ddl, selected_columns
+from spark_job.data_source import (
+    KinesisStreamReader,
+    RefusedStreamReader,
+    schema_ddl,
+    selected_columns,
+)
 from spark_job.options import OPTIONS
 from spark_job.settings import QuerySettings
 from state.zookeeper.servers import EMBEDDED_PREFIX
@@ -90,9 +95,12 @@ class RegisteredSource(DataSource):
         self._pin = pin_load(settings)
         return schema_ddl(settings.scheme)
 
-    def streamReader(self, schema: StructType) -> KinesisStreamReader:
-        query = self.query()
-        return KinesisStreamReader(query, selected_columns(schema, query.scheme))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            query = self.query()
+            return KinesisStreamReader(query, selected_columns(schema, query.scheme))
+        except ConfigError as exc:
+            return RefusedStreamReader(exc)
 
     def reader(self, schema: StructType) -> KinesisBatchReader:
         from spark_job.batch_read.batch_reader import new_reader  # noqa: PLC0415  # not in a query

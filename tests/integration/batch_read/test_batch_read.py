@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError
@@ -20,6 +21,8 @@ from tests.support.kinesis.services import SECRET_KEY, create_stream
 from tests.support.spark.source import STREAM, StreamUnderTest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -258,5 +261,12 @@ def test_a_query_without_an_application_is_refused_when_it_starts(stream: Stream
     """Its load is one of a batch read."""
     source = RegisteredSource(stream.connection())
     source.schema()
-    with pytest.raises(ConfigError, match="option applicationName is missing"):
-        source.streamReader(COLUMNS)
+    reader = source.streamReader(COLUMNS)
+    calls: list[Callable[[], object]] = [
+        reader.initialOffset,
+        lambda: reader.latestOffset({}, ReadAllAvailable()),
+        lambda: reader.partitions({}, {}),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match="option applicationName is missing"):
+            call()

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from kinesis_spout.aggregation.packing import PackedRecord, Packer
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.service.shard_info import ShardInfo
 from spark_job import register
+from spark_job.query_failure import failure_sentence
 from tests.support.kinesis.services import SECRET_KEY
 from tests.support.spark.source import STREAM, StreamUnderTest, ids_of, served_stream
 from tests.support.state.zookeeper import wait_until
@@ -186,6 +188,25 @@ def test_a_misspelt_reader_option_is_refused_when_the_frame_is_made(spark: Spark
     register(spark)
     with pytest.raises(Exception, match=r"did you mean startingPosition\?"):
         spark.readStream.format("kinesis").option("startingPositon", "LATEST").load()
+
+
+def test_what_is_refused_when_the_query_starts_is_its_error(
+    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """Spark asks for a schema of the user's, and whether there is an application, only then."""
+    register(spark)
+    options = stream.source().options()
+    refused = {
+        "the schema has a column id STRING": options,
+        "option applicationName is missing": stream.connection(),
+    }
+    for number, (said, given) in enumerate(refused.items()):
+        reader = spark.readStream.format("kinesis").options(**given)
+        frame = (reader.schema("id STRING") if given is options else reader).load()
+        query = started(frame, tmp_path / str(number), lambda *_: None)
+        with pytest.raises(StreamingQueryException) as raised:
+            query.awaitTermination(120)
+        assert failure_sentence(str(raised.value)).startswith(said)
 
 
 def test_the_error_of_a_plain_function_is_told_and_before_that_it_would_be(
