@@ -25,6 +25,7 @@ from state.znodes.tree import (
     Create,
     Delete,
     Operation,
+    Refusal,
     Set,
     TransactionRefusedError,
     Znode,
@@ -65,13 +66,14 @@ class Fence:
     """Holds the ownership, and commits the owner's transactions. Safe from any thread.
 
     `held`: the claim that is held, as far as this process knows. `overtaken`: it was held, and
-    another process has taken over.
+    another process has taken over, or has removed the state (`is_removed`).
     """
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
         self.tree, self.paths = tree, paths
         self.held: Claim | None = None
         self.overtaken = False
+        self.is_removed = False
 
     @property
     def ever_held(self) -> bool:
@@ -112,7 +114,7 @@ class Fence:
                 # A refusal names the first check that failed. An epoch comes before the ephemeral
                 # node: with both gone there is nothing to regain.
                 if refused.index < len(held.guards):
-                    raise self._lost() from refused
+                    raise self._lost(held, refused) from refused
                 if refused.index > len(held.guards):
                     raise TransactionRefusedError(
                         refused.index - len(fence), refused.refusal, refused.path, uncertain=False
@@ -133,16 +135,31 @@ class Fence:
         try:
             self.tree.commit([*held.guards, held.node])
         except TransactionRefusedError as refused:
-            if refused.index < len(held.guards):
-                raise self._lost() from refused
+            # Without the node above, which no consumer removes, it cannot be created again.
+            if refused.index < len(held.guards) or refused.refusal is Refusal.NO_NODE:
+                raise self._lost(held, refused) from refused
             # else another thread has just regained it
 
-    def _lost(self) -> StaleOwnerError:
-        """The error of an owner whose epoch was counted up; it owns nothing from now on."""
+    def _lost(self, held: Claim, refused: TransactionRefusedError) -> StaleOwnerError:
+        """The error of an owner whose epoch was counted up, or is gone: it owns nothing from now
+        on.
+        """
         self.held, self.overtaken = None, True
+        # An epoch of a task is also removed when another process changes the number of tasks.
+        self.is_removed = refused.refusal is Refusal.NO_NODE and refused.path in (
+            self.paths.epoch,
+            held.node.path,
+        )
         return self._stale()
 
     def _stale(self) -> StaleOwnerError:
+        if self.is_removed:
+            return StaleOwnerError(
+                f"the state of {subject(self.paths)} was removed from ZooKeeper, so this process "
+                "stores nothing more",
+                "restore the state with `kinesis-spout checkpoint import`, or start this process "
+                "again at its starting position",
+            )
         return StaleOwnerError(
             f"another process has taken over {subject(self.paths)}, so this process stores "
             "nothing more. The other process redelivers the records whose outcome was not stored"

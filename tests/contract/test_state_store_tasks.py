@@ -70,6 +70,25 @@ def test_an_overtaken_owner_writes_nothing_at_all(
     assert old.ownership.acquire(OWNER, timeout_s=5, task=share) == 3
 
 
+@pytest.mark.parametrize("removed", ["epoch", "owner"])
+def test_an_owner_whose_state_was_removed_says_so(store_world: StoreWorld, removed: str) -> None:
+    """As with a ZooKeeper that has lost its data: no other process has taken over. It writes
+    nothing more, and may acquire the application anew.
+    """
+    store = owned(store_world, OWNER, FIRST)
+    store_world.remove(removed)
+    for _ in range(2):
+        with pytest.raises(
+            StaleOwnerError,
+            match=r"^the state of application .* was removed from ZooKeeper.*; rest",
+        ):
+            write_one(store, "a")
+    assert store.shard_states.load() == {}
+    store.ownership.release()
+    store.ownership.acquire(OWNER, timeout_s=0, task=FIRST)
+    write_one(store, "a")
+
+
 @pytest.mark.parametrize("share", [None, TaskShare(0, 2)], ids=str)
 def test_the_release_of_a_stale_owner_does_not_affect_its_successor(
     store_world: StoreWorld, share: TaskShare | None
