@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -205,6 +205,9 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                 return False
 
     def _owned_by(self, holder: _Holder, task: TaskShare | None) -> OwnedByAnotherError:
+        if holder.task is not None and holder.task.total == 1:
+            # It owns the whole, too: there is no other task index, and no task to join.
+            holder = replace(holder, task=None)
         who, name = describe(holder.info), subject(self._paths)
         other_name = "or use another application name"
         if holder.task is None:

@@ -204,6 +204,16 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
         ),
         (TaskShare(1, 3), None, "by task 1 of 3, process 4242 on host-a.*stop all tasks first"),
         (None, TaskShare(0, 2), "by process 4242 on host-a.*use another application name$"),
+        (
+            TaskShare(0, 1),
+            TaskShare(0, 1),
+            r"^application .* by process 4242 on host-a.*stop .*use another application name$",
+        ),
+        (
+            TaskShare(0, 1),
+            TaskShare(0, 2),
+            "by process 4242 .*stop .*use another application name$",
+        ),
         (None, None, "process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that process"),
         (
             TaskShare(1, 3),
