@@ -515,21 +515,24 @@ class KinesisClient:
             # The service's message may quote the request with its signed headers, so it is neither
             # shown nor chained.
             raise kind(f"AWS refuses the credentials for {where} ({code})", advice) from None
+        message = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
+        failed = (
+            f"{exc.operation_name} failed for {where} "
+            f"({code}{': ' + message[0][:300] if message else ''})"
+        )
         if kind is StreamNotFoundError and about is not None:
             # The service has one code for a missing shard and a missing stream. To describe the
             # stream raises when that is missing.
             self.describe()
+            if exc.operation_name == "SubscribeToShard":  # the code of a missing consumer, too
+                remedy = "list the consumers of the stream with kinesis-spout consumers list"
+                raise ShardNotFoundError(failed, remedy) from exc
             raise ShardNotFoundError(
                 f"{where} does not exist: it has expired, or belongs to another stream"
             ) from exc
         if kind is RequestRefusedError and exc.operation_name == "GetRecords":
             kind = ExpiredIteratorError  # the iterator is the only argument that can be wrong here
-        message = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
-        raise kind(
-            f"{exc.operation_name} failed for {where} "
-            f"({code}{': ' + message[0][:300] if message else ''})",
-            next(filter(None, map(missing_right, message)), advice),
-        ) from exc
+        raise kind(failed, next(filter(None, map(missing_right, message)), advice)) from exc
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:
         """Translate an error of botocore's own, raised without an answer of the service."""

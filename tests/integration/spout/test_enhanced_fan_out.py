@@ -138,7 +138,9 @@ def test_a_half_open_connection_counts_as_broken(
 
 
 def test_what_the_service_refuses_has_its_class(orders: ServedFake, client: KinesisClient) -> None:
-    """A second subscription, a shard and a consumer that are not there, one consumer too many."""
+    """A second subscription, a shard and a consumer that are not there or were removed, one
+    consumer too many.
+    """
     consumer = own(client)
     subscription = consumer.subscribe(SHARD, TRIM_HORIZON)
     with pytest.raises(SubscriptionInUseError, match="five seconds after the previous one"):
@@ -149,7 +151,10 @@ def test_what_the_service_refuses_has_its_class(orders: ServedFake, client: Kine
     with pytest.raises(ConsumerNotFoundError, match="consumers list"):
         own(client, name=None, arn=arn).subscribe(SHARD, TRIM_HORIZON)
     registry = ConsumerRegistry(client, retry=False)
-    for number in range(19):
+    registry.deregister(consumer.active_arn())
+    with pytest.raises(ShardNotFoundError, match=r"Consumer .* not found.*consumers list"):
+        list(iter(subscription.next_event, None))
+    for number in range(20):
         registry.register(f"other-{number}")
     with pytest.raises(ThrottledError, match="consumers remove"):
         registry.register("too-many")
