@@ -391,6 +391,8 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         else:
             yield from said[:2]
         yield from _unread(status, shards)
+    if verdict not in {Health.UNKNOWN, Health.LOSING, Health.STALLED}:
+        yield from _failing(look)
 
 
 def _besides_the_pause(status: ApplicationStatus) -> Iterator[str]:
@@ -445,6 +447,18 @@ def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
         yield from _soon(look, lagging)
     elif not status.unknown["notAsked"]:
         yield "all records are read"
+
+
+def _failing(look: Look) -> Iterator[str]:
+    """How many records have failed at a retry, too. They hold back no more than checkpoints, so the
+    verdict may be fine.
+    """
+    held = (one for state in look.now.states.values() for one in state.unresolved)
+    again = [one for one in held if one.attempts > 1 and one.first_failure_ms is not None]
+    if again:
+        count, most = sum(one.count for one in again), max(one.attempts for one in again)
+        after = f"after {'up to ' if count > 1 else ''}{most:,} attempts"
+        yield f"{records(count)} {are(count)} not acked {after}"
 
 
 def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:

@@ -51,6 +51,7 @@ _DIFFERS = (
     # which of equally bad shards is named
     (r"\b(Behind:|details below:) shard \d+", r"\1 shard N"),
     (r"\b(attempts?) \d+", r"\1 N"),
+    (r"\b\d+ attempts\b", "N attempts"),
     (r"\b(process|pid) \d+", r"\1 PID"),
     (r"127\.0\.0\.1:\d+|\[?::1\]?:\d+", "ADDRESS"),
     (r"\bplan +\S+-\S+", "plan NAME"),

@@ -132,11 +132,35 @@ VERDICTS: list[tuple[Look, str]] = [
         look(ONE, state(1, after(5), unresolved=(failed(3, due_ms=1),)), tips={1: AT_TIP}),
         "lagging: 1 of 1 shard has records whose retries are overdue",
     ),
+    # records that fail again at a retry are told of beside a verdict that is fine
+    (
+        look(ONE, state(1, after(5), unresolved=(failed(3),)), tips={1: AT_TIP}),
+        "ok: no shard is more than 10 s behind",
+    ),
+    (
+        look(ONE, state(1, after(5), unresolved=(failed(3, attempts=5),)), tips={1: AT_TIP}),
+        "ok: no shard is more than 10 s behind; 1 record is unresolved after 5 attempts",
+    ),
+    (
+        look(
+            *(ONE, state(1, after(5), unresolved=(failed(3, attempts=2), failed(4, attempts=3)))),
+            tips={1: behind(60_000)},
+            paused=True,
+        ),
+        (
+            "paused: the application was paused by ann on host-a at 07:00:00, 60 min ago; the "
+            "reason of the pause is 'deploy'; 1 of 1 shard is 60 s behind; 2 records are unresolved "
+            "after up to 3 attempts"
+        ),
+    ),
     # nothing is ok of which nothing is known
     # not asked, beside others
     (
         look(*PARTS, tips={1: AT_TIP}),
-        "ok: ...the newest records of 1 of 4 shards were not read",
+        (
+            "ok: ...the newest records of 1 of 4 shards were not read; 1 record is unresolved "
+            "after 2 attempts"
+        ),
     ),
     (
         one(tips={}),
