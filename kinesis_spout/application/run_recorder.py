@@ -18,7 +18,15 @@ from kinesis_spout.errors import error_sentence, text_of
 from state.errors import RemediedError, StaleOwnerError, StateError, StoreUnavailableError
 from state.process import is_below, state_of, this_process
 from state.store.ownership import ProcessState
-from state.store.runs import FAILED, ReadTrouble, ReportedError, RunEnd, sentence
+from state.store.runs import (
+    FAILED,
+    MAX_LOSSES,
+    Loss,
+    ReadTrouble,
+    ReportedError,
+    RunEnd,
+    sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,6 +87,11 @@ class RunRecorder:
             since_ms = before.since_ms if isinstance(before, ReadTrouble) else self._clock.now_ms()
             trouble = ReadTrouble(since_ms=since_ms, **reported(error)._asdict())
         self.write(not_subscribed=trouble)
+
+    def lost(self, says: str) -> None:
+        """The consumer continues after a loss of records. For any thread."""
+        loss = Loss(time_ms=self._clock.now_ms(), says=sentence(says))
+        self._amend(lambda log: replace(log, losses=(*log.losses, loss)[-MAX_LOSSES:]))
 
     def end(self, kind: str, says: str | None = None) -> None:
         """The run ends without an error. `says`: what it leaves to the next one, as a clause."""

@@ -80,6 +80,7 @@ class ApplicationSession:
         self._store = store
         self._clock = clock
         self._catalog = catalog
+        catalog.loss.on_accepted = self.run.lost
         self._task = task
         self._is_closing = is_closing
         self._pause = PauseWatch(store.pause, application, on_pause)

@@ -26,6 +26,7 @@ from kinesis_spout.inspection.cause import Action, ActionKind, Kind, introduced
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Health, Look
 from kinesis_spout.inspection.status import (
+    loss_sentence,
     move_sentence,
     owners_sentence,
     status_of,
@@ -98,6 +99,8 @@ def explained_screen(
         parts.append(Text(f"run by {owners_sentence(look)}"))
     if (moved := move_sentence(look)) is not None:
         parts.append(Text(moved))
+    if (lost := loss_sentence(look)) is not None:
+        parts.append(Text(f"loss of records {lost}", "bold red"))
     causes = {cause.kind for group in found for cause in group.explanation.chain}
     if look.refusal is not None and Kind.KINESIS_REFUSES not in causes:
         parts.append(

@@ -67,7 +67,7 @@ COLOURS = {
     Health.STALLED: "bold red",
     Health.LOSING: "bold red",
 }
-_FACT_COLOURS = {"paused": "magenta", "not asked": "yellow"}
+_FACT_COLOURS = {"paused": "magenta", "lost": "bold red", "tips": "yellow"}
 
 
 @command("any", shows=True)

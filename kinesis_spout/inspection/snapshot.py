@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from state.plan import ShardReadResult, ShardSlice
     from state.shard_state import ShardState, UnresolvedRecord
     from state.store.ownership import OwnerInfo, OwnerView
-    from state.store.runs import RefusedLetters, RunEnd
+    from state.store.runs import Loss, RefusedLetters, RunEnd
     from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
 
 ANYONE = "anyone"
@@ -246,6 +246,16 @@ class Snapshot:
         """What the process reported that took the application, or a share of it, last."""
         logs = [log for log in self.stored.runs.values() if log.runs]
         return max(logs, key=lambda log: log.runs[-1].owner.since_ms, default=_NOTHING_REPORTED)
+
+    @cached_property
+    def losses(self) -> tuple[Loss, ...]:
+        """The losses of records after which a process continued, the newest first, as far as they
+        are younger than the stream's retention.
+        """
+        known = [loss for log in self.stored.runs.values() for loss in reversed(log.losses)]
+        horizon_ms = self.now_ms - self.stream.retention_ms
+        young = (one for one in known if one.time_ms >= horizon_ms)
+        return tuple(sorted(young, key=lambda one: -one.time_ms))
 
     def share_of(self, shard_id: str) -> TaskShare | None:
         """The task that reads the shard, or is to read it; None where one process has all of it, or

@@ -291,6 +291,7 @@ class ApplicationStatus:
                 for one in now.stored.owners
             ],
             "plan": _plan_json(now),
+            "losses": [{"timeMs": one.time_ms, "says": one.says} for one in now.losses],
             "health": dict(Counter(one.health.value for one in self.shards)),
             "states": dict(Counter(one.phase.value for one in self.shards)),
             **self.unknown,
@@ -458,7 +459,7 @@ def _failing(look: Look) -> Iterator[str]:
     if again:
         count, most = sum(one.count for one in again), max(one.attempts for one in again)
         after = f"after {'up to ' if count > 1 else ''}{most:,} attempts"
-        yield f"{records(count)} {are(count)} not acked {after}"
+        yield f"{records(count)} {are(count)} unresolved {after}"
 
 
 def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:
@@ -477,6 +478,7 @@ def facts_of(status: ApplicationStatus) -> dict[str, str]:
         "paused": paused if look.now.stored.paused else None,
         "batch": plan_sentence(look),
         "moved": move_sentence(look),
+        "lost": loss_sentence(look),
         "records": unresolved_sentence(status),
         "waiting": waits_sentence(look),
         "newest records": None if look.refusal is None else f"not known: {look.refusal}",
@@ -640,6 +642,15 @@ def move_sentence(look: Look) -> str | None:
             "skipped (to read them while the stream still contains them, run kinesis-spout "
             "checkpoint rewind with an earlier time)"
         )
+    return "; ".join(said) or None
+
+
+def loss_sentence(look: Look) -> str | None:
+    """The losses of records after which the job continued, the newest first; None where none is
+    known.
+    """
+    now_ms = look.now.now_ms
+    said = (f"reported at {moment(one.time_ms, now_ms)}: {one.says}" for one in look.now.losses)
     return "; ".join(said) or None
 
 

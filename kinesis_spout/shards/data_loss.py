@@ -70,7 +70,8 @@ class DataLossDetector:
     `lasting_s`: for how long listings must agree before a shard counts as vanished.
     `accept_loss`: how this application's user lets it continue after a loss.
 
-    - `reports`: how many losses were reported, of one or more shards each.
+    - `reports`: how many losses were reported, of one or more shards each. `on_accepted` gets the
+      sentence of each after which the consumer continues.
     - `gone`: shards with unresolved records of which nothing can be read any more: two listings of
       the ACTIVE stream, and all between them, left the shard out, and it did not answer.
     - `checked_until_ms`: by shard, up to when its last `check_retention` has reported what expired.
@@ -87,6 +88,7 @@ class DataLossDetector:
         accept_loss: str = ACCEPT_LOSS,
     ) -> None:
         self.reports = 0
+        self.on_accepted: Callable[[str], object] = lambda _: None
         self.gone: frozenset[str] = frozenset()
         self.checked_until_ms: dict[str, int] = {}
         self._accept_loss = accept_loss
@@ -215,12 +217,14 @@ class DataLossDetector:
     def report(self, what: str, *, going_on: str = READ_ON) -> None:
         """Report a loss, as `report_loss`."""
         self.reports += 1
+        sentence = f"records may be lost: {what}"
         report_loss(
-            f"records may be lost: {what}",
+            sentence,
             fails=self._fail_on_data_loss,
             accept_loss=self._accept_loss,
             going_on=going_on,
         )
+        self.on_accepted(sentence)
 
     def _report_data_loss(self, what: str, named: str) -> None:
         self.report(f"shards of stream {self._client.stream.name} {what}: {named}")

@@ -238,6 +238,7 @@ FIELDS = {
         "enhanced fan-out",
         "failingReads": "the reads of a spout that fail or get no response, and that are retried",
         "noAnswers": "the deliveries of a spout whose program acks and fails no record",
+        "losses": "the newest losses of records after which a run continued, at most 5",
         "format": _FORMAT,
     },
     "Run": {
@@ -273,6 +274,10 @@ FIELDS = {
         "count": "the number of refused dead letters",
         "lastMs": "the time of the last refusal of a dead letter, by the owner's clock",
         "says": _SAYS,
+    },
+    "Loss": {
+        "timeMs": "the time at which the loss was reported, by the owner's clock",
+        "says": "the sentence of the log",
     },
     "ReadTrouble": {
         "sinceMs": "the time since which reads fail, by the owner's clock",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_RUNS = 10
 MAX_SENTENCE = 500
 MAX_THROTTLED = 20
+MAX_LOSSES = 5
 SPARK, SPOUT = "spark", "spout"
 DEACTIVATED, FULL, NOT_TAKEN = "deactivated", "full", "not taken"
 STOPPED, DONE, FAILED = "stopped", "done", "failed"
@@ -141,6 +142,15 @@ class NoAnswers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     count: int
 
 
+class Loss(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A loss of records after which an owner continued (`failOnDataLoss` is false): when it was
+    reported, by the owner's clock, and the sentence of the log.
+    """
+
+    time_ms: int
+    says: str
+
+
 class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The last runs, oldest first, at most `MAX_RUNS`.
 
@@ -148,6 +158,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     - `throttled`: by shard; the `MAX_THROTTLED` that were throttled last.
     - `not_subscribed`: the owner cannot subscribe to shards that it is to read so. It polls them,
       at once or later. `failing_reads`: a spout gets no records of shards that it asks for.
+    - `losses`: the newest ones, at most `MAX_LOSSES`. They stay known when further runs begin.
     - The others: what is wrong in the newest run, as `throttled` is, too; None where nothing is.
     """
 
@@ -159,6 +170,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     not_subscribed: ReadTrouble | None = None
     failing_reads: ReadTrouble | None = None
     no_answers: NoAnswers | None = None
+    losses: tuple[Loss, ...] = ()
     format: int = 1
 
     @property
@@ -171,7 +183,8 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         """
         before = tuple(replace(earlier, shards=()) for earlier in self.runs[1 - MAX_RUNS :])
         is_spark = run.kind == SPARK
-        return RunLog(runs=(*before, run), trigger_ms=self.trigger_ms if is_spark else None)
+        trigger_ms = self.trigger_ms if is_spark else None
+        return RunLog(runs=(*before, run), trigger_ms=trigger_ms, losses=self.losses)
 
     def ended(self, end: RunEnd) -> RunLog:
         """With the end of the newest run. The first error counts: it is nearest to the cause."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from state.errors import StaleOwnerError
 from state.store.ownership import TaskShare
-from state.store.runs import FAILED, FULL, SPARK, Hold, Run, RunEnd, RunLog
+from state.store.runs import FAILED, FULL, SPARK, Hold, Loss, Run, RunEnd, RunLog
 from tests.support.state.state_stores import OTHER, OWNER, owned, task_of
 
 if TYPE_CHECKING:
@@ -72,6 +72,14 @@ def test_what_it_waits_for_is_of_the_newest_run_alone(store_world: StoreWorld) -
     assert store.runs.read()[None].hold == Hold(kind=FULL, since_ms=5)
     store.runs.begin(replace(RUN, owner=replace(OWNER, since_ms=8)))
     assert store.runs.read()[None].hold is None
+
+
+def test_a_loss_stays_known_when_further_runs_begin(store_world: StoreWorld) -> None:
+    store, loss = owned(store_world), Loss(time_ms=5, says="records may be lost")
+    store.runs.begin(RUN)
+    store.runs.amend(OWNER, lambda log: replace(log, losses=(loss,)))
+    store.runs.begin(replace(RUN, owner=replace(OWNER, since_ms=8)))
+    assert store_world.open().runs.read()[None].losses == (loss,)
 
 
 def test_an_owner_of_two_tasks_adds_to_the_run_of_each(store_world: StoreWorld) -> None:

@@ -22,13 +22,17 @@ from kinesis_spout.shards.lineage import ShardPhase
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics
 from state.position import SHARD_END
 from state.report import OutcomePolicy
+from state.store.runs import Loss
 from tests.support.inspection.looks import (
+    AT_TIP,
     HOUR_MS,
+    NOW_MS,
     after,
     behind,
     failed,
     listed,
     look,
+    run_log,
     state,
 )
 
@@ -97,6 +101,23 @@ def test_a_screen_fits_and_cuts_nothing(screen: Callable[[int], Any], width: int
     lines = lines_of(screen(width), width)
     assert max(map(len, lines)) <= width
     assert "…" not in "".join(lines)
+
+
+def test_a_loss_that_is_over_is_shown_while_the_stream_keeps_records() -> None:
+    """Beside a verdict that is fine: all that is left is read."""
+    for age_ms, is_shown in ((HOUR_MS, True), (25 * HOUR_MS, False)):
+        loss = Loss(time_ms=NOW_MS - age_ms, says="records may be lost: shard 1")
+        seen = look(
+            listed(1), state(1, after(5)), tips={1: AT_TIP}, log=run_log(HOUR_MS, losses=(loss,))
+        )
+        found, said = status_of(seen), "reported at 07:00:00: records may be lost: shard 1"
+        screen = "\n".join(lines_of(status_screen(found, width=200, most=20), 200))
+        assert (f"lost         {said}" in screen) == is_shown
+        assert (f"loss of records {said}" in "\n".join(lines_of(explained(200, seen), 200))) == (
+            is_shown
+        )
+        shown = [{"timeMs": loss.time_ms, "says": loss.says}] if is_shown else []
+        assert (found.verdict, found.as_json()["losses"]) == (Health.OK, shown)
 
 
 def test_ten_thousand_shards_are_a_summary_and_the_worst() -> None:

@@ -4,6 +4,7 @@ plan that a Spark job of the same application left open.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -241,6 +242,12 @@ def read_some(spout: SteppedSpout, count: int) -> list[str]:
     return payloads(found)
 
 
+def losses(job: SimulatedJob) -> list[str]:
+    """Those after which a run continued, as the store has them for who looks."""
+    with closing(job.store()) as store:
+        return [loss.says for log in store.runs.read().values() for loss in log.losses]
+
+
 @pytest.mark.parametrize("end", [lambda spout: spout.spout.close(), SteppedSpout.crash])
 def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(
     one: SimulatedJob, end: Callable[[SteppedSpout], None]
@@ -254,6 +261,10 @@ def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(
     for _ in range(2):
         with pytest.raises(DataLossError, match=rf"retention of 24 h: {shard(0)}"):
             SteppedSpout(one)
+    assert losses(one) == []
+    SteppedSpout(one, fail_on_data_loss=False)
+    (said,) = losses(one)
+    assert said.startswith(f"records may be lost: shards of stream {STREAM} have not been read")
 
 
 def test_a_spout_that_is_overtaken_by_the_retention_stops_before_the_gap(

@@ -72,6 +72,10 @@ def test_a_shard_of_the_pin_is_loss_also_where_a_crash_came_between_the_first_st
         strict.close()
         tolerant = job.coordinator(fail_on_data_loss=False)
         next_plan(tolerant)
+        with closing(job.store()) as store:
+            never_read, lapsed = store.runs.read()[None].losses
+        assert never_read.says.endswith(f"and were never read: {shard(1)}")
+        assert "for longer than the retention of 24 h" in lapsed.says
         assert set(job.states()) == {shard(0), shard(2), shard(3)}
 
 
