@@ -352,8 +352,6 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
             yield f"{shards} {are(len(live))} read up to the newest record"
         else:
             yield f"no shard is more than {duration(look.window_ms)} behind"
-        if count := sum(one.unresolved for one in live):
-            yield f"{records(count)} {are(count)} unresolved"
         if not_asked := status.unknown["notAsked"]:
             yield f"the newest records of {not_asked:,} of {shards} were not read"
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
@@ -393,7 +391,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
             yield from said[:2]
         yield from _unread(status, shards)
     if verdict not in {Health.UNKNOWN, Health.LOSING, Health.STALLED}:
-        yield from _failing(look)
+        yield from _unresolved_beside(look, verdict)
 
 
 def _besides_the_pause(status: ApplicationStatus) -> Iterator[str]:
@@ -450,16 +448,17 @@ def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
         yield "all records are read"
 
 
-def _failing(look: Look) -> Iterator[str]:
-    """How many records have failed at a retry, too. They hold back no more than checkpoints, so the
-    verdict may be fine.
+def _unresolved_beside(look: Look, verdict: Health) -> Iterator[str]:
+    """How many records are unresolved. They hold back no more than checkpoints, so the verdict may
+    be fine. Beside another one, only those that have failed at a retry, too.
     """
-    held = (one for state in look.now.states.values() for one in state.unresolved)
-    again = [one for one in held if one.attempts > 1 and one.first_failure_ms is not None]
-    if again:
-        count, most = sum(one.count for one in again), max(one.attempts for one in again)
-        after = f"after {'up to ' if count > 1 else ''}{most:,} attempts"
-        yield f"{records(count)} {are(count)} unresolved {after}"
+    held = [one for state in look.now.states.values() for one in state.unresolved]
+    if verdict is not Health.OK:
+        held = [one for one in held if one.attempts > 1 and one.first_failure_ms is not None]
+    if held:
+        count, most = sum(one.count for one in held), max(one.attempts for one in held)
+        after = f" after {'up to ' if count > 1 else ''}{most:,} attempts" if most > 1 else ""
+        yield f"{records(count)} {are(count)} unresolved{after}"
 
 
 def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:
