@@ -17,10 +17,10 @@ import pickle
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -31,11 +31,12 @@ from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, RedriveError, format_of
 from kinesis_spout.dead_letter.letter import Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import payload_records
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import RecordPutter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from kinesis_spout.dead_letter.letter import Piece
 
@@ -219,44 +220,51 @@ class Redrive:
         """Put the letters back, at most `limit` of them. Returns how many were put.
 
         At least once, in the chunks of `in_chunks`. `stopping` is called before each chunk, and
-        True ends the run. `progress` is called after each, with the number put so far.
+        True ends the run. `progress` is called after each, with the number put so far. A stream
+        that refuses its letters does not keep those of other streams: its error is raised at last.
         """
         self.count = 0
         self.files.append([])  # fails now if it cannot be written, before anything is put
-        with ExitStack() as stack:
-            putters: dict[str, RecordPutter] = {}
-            for chunk in in_chunks(islice(self._ordered(), limit), itemgetter(1)):
-                if stopping():
-                    break
-                for target in {name for name, _ in chunk} - putters.keys():
-                    stream = self.selection.target or StreamRef.parse(target)
-                    putter = RecordPutter(KinesisClient(self.aws, stream))
-                    putters[target] = stack.enter_context(closing(putter))
-                self._put_chunk(chunk, putters, progress)
+        refused: KinesisError | None = None
+        for target, own in groupby(islice(self._ordered(), limit), itemgetter(0)):
+            letters = (letter for _, letter in own)
+            try:
+                stream = self.selection.target or StreamRef.parse(target)
+                with closing(RecordPutter(KinesisClient(self.aws, stream))) as putter:
+                    for chunk in in_chunks(letters, lambda letter: letter):
+                        if stopping():
+                            break
+                        self._put_chunk(target, chunk, putter, progress)
+            except KinesisError as exc:
+                if exc.retryable or isinstance(exc, RedriveError):
+                    raise  # the other streams have the same trouble
+                refused = refused or exc
+        if refused is not None:
+            raise refused
         return self.count
 
     def _put_chunk(
         self,
-        chunk: list[tuple[str, Letter]],
-        putters: Mapping[str, RecordPutter],
+        target: str,
+        chunk: list[Letter],
+        putter: RecordPutter,
         progress: Callable[[int], object],
     ) -> None:
-        made = [(target, letter, payload_records(letter)) for target, letter in chunk]
+        made = [(letter, payload_records(letter)) for letter in chunk]
         # By identity: two letters may become equal records, and each of them must be put.
-        unput = {id(record) for *_, records in made for record in records}
+        unput = {id(record) for _, records in made for record in records}
         try:
-            for target in sorted({name for name, _ in chunk}):
-                putters[target].put(
-                    [one for name, _, records in made if name == target for one in records],
-                    lambda record, _shard_id: unput.discard(id(record)),
-                )
+            putter.put(
+                [record for _, records in made for record in records],
+                lambda record, _shard_id: unput.discard(id(record)),
+            )
         finally:
             # Also when the service refuses one for good: a later run puts the others again
             # otherwise, and so does every run after it.
             now = datetime.fromtimestamp(self.clock.now_ms() / 1_000, UTC)
             put = [
                 entry_of(target, letter, now)
-                for target, letter, records in made
+                for letter, records in made
                 if unput.isdisjoint(map(id, records))
             ]
             if put:

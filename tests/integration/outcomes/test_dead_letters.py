@@ -385,6 +385,16 @@ def test_letters_that_were_put_beside_a_refused_one_are_not_put_again(dead: Dead
     assert dead.redrive().find().to_put == 1
 
 
+def test_letters_of_other_streams_are_put_where_one_stream_is_gone(dead: Dead) -> None:
+    """In whatever order. The error names the stream, and its letters stay to be put."""
+    last = Story(stream="zeros").letters(1)
+    dead.write([*CLICKS.letters(2), *ORDERS.letters(3), *last])
+    with pytest.raises(StreamNotFoundError, match="stream clicks"):
+        dead.redrive().put()
+    assert dead.on() == records_of(ORDERS.letters(3))
+    assert dead.redrive().find().to_put == 3
+
+
 def test_nothing_is_put_or_recorded_where_the_stream_or_the_ledger_is_out_of_reach(
     dead: Dead, tmp_path: Path
 ) -> None:
