@@ -302,6 +302,8 @@ def _as_text(option: str, value: object) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     if option == OPTIONS["scheme"].name and isinstance(value, RecordScheme):
+        if isinstance(value, type):
+            raise ConfigError.about(option, " is a class", "pass a scheme, like JsonScheme(...)")
         from spark_job.scheme_column import text_of  # noqa: PLC0415  # only for an object
 
         return text_of(value)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.backoff import Backoff
@@ -13,6 +14,7 @@ from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, check_function
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SHARED, check_consumer
 from kinesis_spout.shards.start_position import RequestedStart
+from scheme.record_scheme import RecordScheme
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 from state.retry_policy import RetryPolicy
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.listener import SpoutListener
-    from scheme.record_scheme import RecordScheme
 
 DEFAULT_MAX_PENDING = 10_000
 # The service's Date header has whole seconds only, and arrival times are approximate.
@@ -150,6 +151,7 @@ class SpoutConfig:
     limit_wait: WaitStrategy = exponential_backoff
 
     def __post_init__(self) -> None:
+        self._check_types()
         self.stream_ref.region_or(self.aws.region)
         self.start  # noqa: B018  # validates starting_position
         self.until_ms(0)
@@ -158,7 +160,7 @@ class SpoutConfig:
                 remedy = "set both, or neither to store no checkpoints"
                 raise ConfigError.of(given, f"is set, but {missing} is not", remedy=remedy)
         for name in _FUNCTIONS:
-            if (function := getattr(self, name)) is not None:
+            if (function := getattr(self, name)) is not None or name in _STRATEGIES:
                 check_function(f"option {name}", function)
         shared = {name: getattr(self, name) for name in _CHECKED}
         check_consumer(shared, self.stream_ref)
@@ -172,6 +174,19 @@ class SpoutConfig:
         if self.total_tasks > 1 and self.application is None:
             rule = "requires application and zookeeper: the tasks share state in ZooKeeper"
             raise ConfigError.of("total_tasks", rule, self.total_tasks)
+
+    def _check_types(self) -> None:
+        """Raise `ConfigError`, without the value, which may contain a secret."""
+        for one in fields(self):
+            kind, words = _KINDS.get(str(one.type).removesuffix(" | None"), (object, ""))
+            value = getattr(self, one.name)
+            if value is None and str(one.type).endswith("None"):
+                continue
+            is_bool = isinstance(value, bool) and kind in {Integral, Real}
+            is_class = isinstance(value, type) and kind is RecordScheme
+            if is_bool or is_class or not isinstance(value, kind):
+                problem = " is a class" if is_class else f" is of type {type(value).__name__}"
+                raise ConfigError.about(one.name, problem, f"pass {words}")
 
     def _rules(self) -> Iterator[tuple[Sequence[str], str, Callable[[Any], bool]]]:
         """The fields of a rule, what their values must be, and whether one is."""
@@ -239,6 +254,21 @@ _CHECKED = (
     "aggregated_records",
     "max_unresolved_per_shard",
 )
-_FUNCTIONS = ("dead_letter", "on_ack", "on_fail")
+_STRATEGIES = ("idle_wait", "limit_wait")
+_FUNCTIONS = ("dead_letter", "on_ack", "on_fail", *_STRATEGIES)
 _COUNTS = ("max_pending", "prefetch_records", "prefetch_bytes", "fetch_concurrency", "total_tasks")
 _LIMITS = ("max_records", "breaker_failures")
+# By the annotation of a field: the types that it takes, and their words.
+_KINDS: dict[str, tuple[type, str]] = {
+    "str": (str, "a string"),
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "True or False"),
+    "tuple[str, ...]": (Collection, "a tuple of shard ids"),
+    "tuple[SpoutListener, ...]": (Collection, "a tuple of listeners"),
+    "RecordScheme": (RecordScheme, "a scheme, like JsonScheme(...)"),
+    **{
+        kind.__name__: (kind, f"a value of class {kind.__name__}")
+        for kind in (AwsConfig, ReadRate, RetryPolicy, ZookeeperSecurity)
+    },
+}

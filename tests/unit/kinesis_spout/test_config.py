@@ -26,6 +26,7 @@ from kinesis_spout.config import (
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SHARED
 from kinesis_spout.spout import SpoutConfig
+from scheme import JsonScheme
 from spark_job.kinesis_source import KinesisSource
 from spark_job.options import OPTIONS, RETIRED
 from spark_job.settings import QuerySettings
@@ -172,6 +173,44 @@ def test_what_can_be_called_is_accepted_and_nothing_else() -> None:
         check_function("option f", function)
     with pytest.raises(ConfigError, match="option f is of type str, which cannot be called"):
         check_function("option f", "print")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("stream", 3, "is of type int; pass a string"),
+        ("zookeeper", ["zk1:2181"], "is of type list; pass a string"),
+        ("retry", 3, "is of type int; pass a value of class RetryPolicy"),
+        ("aws", {"secret_access_key": "x"}, "is of type dict; pass a value of class AwsConfig"),
+        ("scheme", "text", "is of type str; pass a scheme, like JsonScheme(...)"),
+        ("scheme", JsonScheme, "is a class; pass a scheme, like JsonScheme(...)"),
+        ("max_pending", "10", "is of type str; pass a whole number"),
+        ("max_pending", True, "is of type bool; pass a whole number"),
+        ("message_timeout_s", "30s", "is of type str; pass a number"),
+        ("commit_interval_s", None, "is of type NoneType; pass a number"),
+        ("shards", 0, "is of type int; pass a tuple of shard ids"),
+        ("listeners", 0, "is of type int; pass a tuple of listeners"),
+        ("idle_wait", 5, "is of type int, which cannot be called"),
+        ("limit_wait", None, "is of type NoneType, which cannot be called"),
+        ("dead_letter", later, "is a function with async or yield"),
+        ("on_ack", in_steps, "is a function with async or yield"),
+        ("on_fail", Later(), "is a function with async or yield"),
+    ],
+)
+def test_the_spout_refuses_a_value_of_another_type(option: str, value: object, said: str) -> None:
+    """A text in the reader's form, a class for an object, None without a meaning. The value may be
+    a secret, and is not shown.
+    """
+    given: dict[str, Any] = {"stream": "a", option: value}
+    with pytest.raises(ConfigError) as refused:
+        SpoutConfig(**given)
+    assert str(refused.value).startswith(f"option {option} {said}")
+
+
+def test_the_reader_refuses_the_class_of_a_scheme() -> None:
+    scheme: Any = JsonScheme
+    with pytest.raises(ConfigError, match="option scheme is a class; pass a scheme"):
+        KinesisSource(stream="a", application="b", zookeeper="zk:2181", scheme=scheme)
 
 
 def test_a_rate_is_bounded_and_the_nearest_name_is_found_whatever_its_case() -> None:
