@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)+", re.ASCII)
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
@@ -237,10 +237,13 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean {by_key[nearest[0]]}?" if nearest else otherwise
 
 
-def check_function(name: str, function: object, *, may_yield: bool = False) -> None:
-    """Raise `ConfigError`, which begins with `name`, unless a call of `function` runs it. A call of
-    one with `async` or `yield` only makes an object, and whoever calls it would take it for done.
-    `may_yield`: the caller iterates over the result, which runs one with `yield` too.
+def check_function(
+    name: str, function: object, *, takes: Sequence[str], may_yield: bool = False
+) -> None:
+    """Raise `ConfigError`, which begins with `name`, unless a call of `function` with the arguments
+    that `takes` names runs it. A call of one with `async` or `yield` only makes an object, and
+    whoever calls it would take it for done. `may_yield`: the caller iterates over the result, which
+    runs one with `yield` too.
     """
     if not callable(function):
         raise ConfigError(
@@ -257,6 +260,16 @@ def check_function(name: str, function: object, *, may_yield: bool = False) -> N
             f"{name} is a function with {words}, so a call does not run it",
             f"pass a function without {words}, which may call asyncio.run(...)",
         )
+    try:
+        # Its own: a decorator may give the function that it wraps further arguments.
+        inspect.signature(function, follow_wrapped=False).bind(*takes)
+    except ValueError:
+        return  # a function in C need not say what it takes
+    except TypeError as exc:
+        raise ConfigError(
+            f"{name} cannot be called with {' and '.join(takes)}: {exc}",
+            f"pass a function of {len(takes)} argument{'s' * (len(takes) > 1)}",
+        ) from exc
 
 
 def _amount(text: str, units: dict[str, int], option: str, rule: str, remedy: str) -> int:

@@ -108,7 +108,7 @@ class _Reads:
         """
         from spark_job.tracking.foreach_batch import Tracked  # noqa: PLC0415  # it connects
 
-        check_function("argument process of tracked(...)", process)
+        check_function("argument process of tracked(...)", process, takes=["a batch"])
         options = TrackOptions.check(
             dead_letter=dead_letter,
             retry_limit=retry_limit,

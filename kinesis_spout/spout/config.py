@@ -159,9 +159,9 @@ class SpoutConfig:
             if getattr(self, given) is not None and getattr(self, missing) is None:
                 remedy = "set both, or neither to store no checkpoints"
                 raise ConfigError.of(given, f"is set, but {missing} is not", remedy=remedy)
-        for name in _FUNCTIONS:
+        for name, takes in _FUNCTIONS.items():
             if (function := getattr(self, name)) is not None or name in _STRATEGIES:
-                check_function(f"option {name}", function)
+                check_function(f"option {name}", function, takes=takes)
         shared = {name: getattr(self, name) for name in _CHECKED}
         check_consumer(shared, self.stream_ref)
         for name, value in shared.items():
@@ -255,7 +255,12 @@ _CHECKED = (
     "max_unresolved_per_shard",
 )
 _STRATEGIES = ("idle_wait", "limit_wait")
-_FUNCTIONS = ("dead_letter", "on_ack", "on_fail", *_STRATEGIES)
+_FUNCTIONS = {
+    "dead_letter": ("a dead letter",),
+    "on_ack": ("an emission",),
+    "on_fail": ("an emission", "a reason"),
+    **dict.fromkeys(_STRATEGIES, ("a number",)),
+}
 _COUNTS = ("max_pending", "prefetch_records", "prefetch_bytes", "fetch_concurrency", "total_tasks")
 _LIMITS = ("max_records", "breaker_failures")
 # By the annotation of a field: the types that it takes, and their words.

@@ -120,7 +120,7 @@ class DeadLetter:
         again, with the same `message_id`. An exception of the function fails the batch. The driver
         holds one Spark partition of letters in memory at a time.
         """
-        check_function("argument function of DeadLetter.to(...)", function)
+        check_function("argument function of DeadLetter.to(...)", function, takes=["a list"])
         return cls._of(_FunctionSink(function))
 
     @classmethod

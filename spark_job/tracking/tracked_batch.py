@@ -207,7 +207,8 @@ class TrackedBatch:
         Raises Spark's error if a Python worker ends (`os._exit`, out of memory); let it through, it
         must fail the batch.
         """
-        check_function("the function passed to batch.map_records", function, may_yield=True)
+        name = "the function passed to batch.map_records"
+        check_function(name, function, takes=["a record"], may_yield=True)
         struct, columns = output_schema(schema)
         frame = self._frame
         mapper = RecordMapper(function=function, columns=columns, rules=frame.rules)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import fields
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -158,21 +158,33 @@ class Later:
 def test_a_function_whose_call_runs_nothing_is_refused(function: object) -> None:
     """Its caller would take the records of the call for processed."""
     with pytest.raises(ConfigError, match="option f is a function with async or yield"):
-        check_function("option f", function)
+        check_function("option f", function, takes=["a record"])
 
 
 def test_a_caller_that_iterates_over_the_result_takes_a_function_with_yield() -> None:
-    check_function("option f", in_steps, may_yield=True)
+    check_function("option f", in_steps, takes=["a record"], may_yield=True)
     for function in (later, Later()):
         with pytest.raises(ConfigError, match="option f is a function with async, so"):
-            check_function("option f", function, may_yield=True)
+            check_function("option f", function, takes=["a record"], may_yield=True)
 
 
 def test_what_can_be_called_is_accepted_and_nothing_else() -> None:
-    for function in (print, dict, partial(print), "".join, lambda: later(1)):
-        check_function("option f", function)
+    for function in (print, dict, partial(print), "".join, lambda _: later(1)):
+        check_function("option f", function, takes=["a record"])
     with pytest.raises(ConfigError, match="option f is of type str, which cannot be called"):
-        check_function("option f", "print")
+        check_function("option f", "print", takes=["a record"])
+
+
+def test_the_parameters_are_those_of_the_function_that_is_called() -> None:
+    """A decorator may give the function that it wraps further arguments."""
+
+    @wraps(pow)
+    def with_exponent(number: int) -> int:
+        return int(pow(number, 2))
+
+    check_function("option f", with_exponent, takes=["a number"])
+    with pytest.raises(ConfigError, match="option f cannot be called with a number: missing a"):
+        check_function("option f", lambda number, exponent: None, takes=["a number"])
 
 
 @pytest.mark.parametrize(
@@ -195,6 +207,9 @@ def test_what_can_be_called_is_accepted_and_nothing_else() -> None:
         ("dead_letter", later, "is a function with async or yield"),
         ("on_ack", in_steps, "is a function with async or yield"),
         ("on_fail", Later(), "is a function with async or yield"),
+        ("dead_letter", lambda: None, "cannot be called with a dead letter: too many"),
+        ("on_ack", lambda: None, "cannot be called with an emission: too many"),
+        ("on_fail", lambda _: None, "cannot be called with an emission and a reason: too many"),
     ],
 )
 def test_the_spout_refuses_a_value_of_another_type(option: str, value: object, said: str) -> None:

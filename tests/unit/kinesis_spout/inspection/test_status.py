@@ -149,8 +149,8 @@ VERDICTS: list[tuple[Look, str]] = [
         ),
         (
             "paused: the application was paused by ann on host-a at 07:00:00, 60 min ago; the "
-            "reason of the pause is 'deploy'; 1 of 1 shard is 60 s behind; 2 records are unresolved "
-            "after up to 3 attempts"
+            "reason of the pause is 'deploy'; 1 of 1 shard is 60 s behind; 2 records are "
+            "unresolved after up to 3 attempts"
         ),
     ),
     # nothing is ok of which nothing is known

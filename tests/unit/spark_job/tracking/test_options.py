@@ -73,3 +73,21 @@ def test_a_process_that_a_call_does_not_run_is_refused(process: Any) -> None:
     """Its batches would be delivered again for ever, without an error."""
     with pytest.raises(ConfigError, match=r"argument process of tracked\(\.\.\.\) is "):
         SOURCE.tracked(process, dead_letter=DEAD)
+
+
+def test_a_process_with_the_arguments_of_foreach_batch_is_refused() -> None:
+    """Spark calls a function of `foreachBatch` with a frame and a number."""
+
+    def process(frame: object, number: int) -> None:
+        del frame, number
+
+    given: Any = process
+    with pytest.raises(ConfigError, match=r"with a batch: missing .* 'number'"):
+        SOURCE.tracked(given, dead_letter=DEAD)
+
+
+def test_a_process_may_have_parameters_with_defaults() -> None:
+    def process(batch: TrackedBatch, path: str = "/data/orders") -> None:
+        batch.df.write.parquet(path)
+
+    SOURCE.tracked(process, dead_letter=DEAD)
