@@ -19,7 +19,7 @@ from kinesis_spout.inspection.explanation import TABLE as ROWS
 from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import Look, TipAnswer
 from state.plan import PlannedRetry, PlanStatus
-from state.position import SHARD_END, TRIM_HORIZON
+from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
@@ -208,10 +208,6 @@ TABLE: list[tuple[Look, str]] = [
         "not begun [stage=removed] -> start: start the job: it reads",
     ),
     (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait until the application has"),
-    (
-        look(ONE, pin=None, owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "not begun > not running [end=failed] -> look: read the log of that run",
-    ),
     (look(listed(2), state(2)), "not tracked -> look: list the"),
     (look(listed(2, 1), state(2, after(1), 1)), "caught up [progress=past]"),
     (drained(), "caught up [progress=finished]"),
@@ -245,10 +241,6 @@ TABLE: list[tuple[Look, str]] = [
     (moved(NOW_MS - 61_000, **YOUNG), "behind > crash loop [end=silent, suspect=sink]"),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by order > unresolved record [stage=waits, fault=reason]",
-    ),
-    (
-        family(failed(3), policy=BLOCK_SHARD, tips=BEHIND),
         "held by order > unresolved record [stage=waits, fault=reason]",
     ),
     (
@@ -300,12 +292,10 @@ TABLE: list[tuple[Look, str]] = [
         "unread > not running [end=done, left_by=shards] -> start: start the job again without",
     ),
     (stood(**ended(STOPPED)), "unread > not running [end=stopped]"),
-    (gone(60_000), "unread > not running [end=silent, suspect=sink]"),
     (
         gone(60_000, process=ProcessState.RUNS),
         "unread > process halted [halt=cut off] -> look: read in the log of the",
     ),
-    (gone(60_000, tips=TIP), "caught up > not running [end=silent, suspect=sink]"),
     (
         stood(log=run_log(HOUR_MS), process=ProcessState.GONE),
         "unread > process halted [halt=gone] -> start: start the job again: on",
@@ -347,29 +337,13 @@ TABLE: list[tuple[Look, str]] = [
         "unread > program waits [hold=not taken] -> look: find out on",
     ),
     (refused(), "caught up > unresolved record > letters refused -> change: make the file or"),
-    # of a spout that has not told its limit, and of one that has no room left
+    # of a spout that has not told its limit
     (refused(60_000), "unread > letters refused -> change: make the file or function"),
-    (
-        refused(60_000, max_unresolved_per_shard=1),
-        "unread > letters refused -> change: make the file or function",
-    ),
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),
         "not subscribed > caught up [progress=reading] -> change: see the others",
     ),
     (drained(IN_FLIGHT, **SPOUT), "unresolved record [stage=with the program] -> look: find out"),
-    # an unanswered record keeps the end of a closed shard
-    (
-        look(
-            listed(1, closed=True),
-            listed(2, 1),
-            state(1, after(5), unresolved=(IN_FLIGHT,)),
-            state(2, TRIM_HORIZON, 1),
-            tips=TIP,
-            **SPOUT,
-        ),
-        "unresolved record [stage=with the program] -> look: find out why the program",
-    ),
     (
         spout_look(tip=behind(60_000), failing_reads=ReadTrouble(since_ms=NOW_MS - 50_000)),
         "unread > reads fail -> look: find out why Kinesis does",
@@ -586,9 +560,7 @@ def holding(**stored: Any) -> Look:
             ["look again in a minute", "stop all processes and set the shard", START],
         ),
         (stood(tips={1: behind(20 * HOUR_MS)}, owners=()), ["raise the stream's ret", START]),
-        (look(ONE, LAPSED, tips=BEHIND, owners=()), ["raise the stream's retention", START]),
         (stood(paused=True, **GONE), ["end the pause", START]),
-        (stood(tips=TIP, paused=True), ["end the pause"]),
         (look(ONE, LAPSED, tips=BEHIND, paused=True), ["end the pause", "raise the stream's"]),
         (
             stood(paused=True, log=run_log(HOUR_MS), process=ProcessState.GONE),

@@ -10,7 +10,6 @@ import pytest
 
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.health import Health
-from kinesis_spout.inspection.shard_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import (
     holes_of,
     owners_sentence,
@@ -23,8 +22,6 @@ from kinesis_spout.inspection.status import (
     verdict_sentence,
 )
 from kinesis_spout.service.shard_info import HASH_KEYS, HashRange
-from kinesis_spout.spout.config import SpoutConfig
-from spark_job.options import OPTIONS
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
@@ -351,11 +348,6 @@ def test_holes_and_shards_without_an_application_have_the_same_members() -> None
     assert {tuple(one) for one in (*found, stored)} == {
         tuple(status_of(SEEN).as_json()["shards"][0])
     }
-
-
-def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> None:
-    assert SpoutConfig(stream="orders").max_unresolved_per_shard == MAX_UNRESOLVED
-    assert OPTIONS["max_unresolved_per_shard"].default == str(MAX_UNRESOLVED)
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,11 @@ import math
 from random import Random
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.errors import RequestRefusedError
 from kinesis_spout.reading.retry_reader import BOUNDLESS, RetryByteBudget, RetryReader
-from kinesis_spout.testing import (
-    alter,
-    early_end,
-)
 from state.plan import PlannedRetry, RangePart
 from state.sequence_number import SequenceNumber
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
@@ -25,16 +20,9 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesis_spout.testing.faults.plan import Fault
-    from kinesis_spout.testing.service.answers import GetRecordsAnswer
     from spark_job.process_services import ProcessServices
 
 HOUR_S = 3_600.0
-
-
-def without_records(page: GetRecordsAnswer) -> GetRecordsAnswer:
-    """An answer at the tip, where there is none."""
-    return msgspec.structs.replace(page, records=[], millis_behind_latest=0)
 
 
 def single(sequence: int, attempts: int = 1) -> PlannedRetry:
@@ -133,18 +121,6 @@ def test_a_run_of_empty_pages_longer_than_the_time_is_read_by_several_readers(
     assert not services.searches
 
 
-def test_a_retry_that_did_not_fit_is_searched_for_from_its_number_by_the_next_reader(
-    one: SimulatedJob,
-) -> None:
-    """The page that contained it was read: continuing after that page would count it as gone."""
-    put = one.put(2, data=b"0123456789")
-    services = one.services()
-    assert (
-        Found(one, [single(put[0])], max_bytes=1, at_least_one=False, services=services).done == 0
-    )
-    assert Found(one, [single(put[0])], services=services).numbers == put[:1]
-
-
 @pytest.mark.parametrize("newer", [4, 0])
 def test_numbers_that_were_passed_and_not_found_are_gone(newer: int, one: SimulatedJob) -> None:
     """Records older than the oldest record left, and a range without any record left. Where none is
@@ -158,20 +134,6 @@ def test_numbers_that_were_passed_and_not_found_are_gone(newer: int, one: Simula
     assert found.done == 3 + newer
     if not new:
         assert (one.calls("GetRecords"), one.calls("GetShardIterator")) == (2, 2)
-
-
-@pytest.mark.parametrize("count", [5, 9_000])
-@pytest.mark.parametrize("answer", [alter(without_records), early_end()], ids=["tip", "end"])
-def test_a_single_false_answer_proves_no_retry_gone(
-    answer: Fault, count: int, one: SimulatedJob
-) -> None:
-    """A page without records at the tip, or an end without children: the retry was there all the
-    time.
-    """
-    put = one.put(count, data=b"")
-    one.fake.faults.add(answer, operation="GetRecords", times=1)
-    found = Found(one, [single(put[1]), span(put[-3], put[-1], 3)])
-    assert (found.numbers, found.gone, found.short) == ([put[1], *put[-3:]], [], [])
 
 
 def test_a_number_that_the_stream_never_had_is_an_error(one: SimulatedJob) -> None:
@@ -200,18 +162,6 @@ def test_a_range_whose_first_records_have_expired_is_short_and_gives_what_is_lef
     found = Found(one, [span(put[2], put[7], 6, max_records=2)])
     assert (found.numbers, found.part) == (put[3:5], part(put[4], put[5], 2))
     assert found.short == [(put[2], 1)]
-
-
-def test_records_not_found_in_a_closed_shard_are_gone_but_not_those_of_an_expired_one(
-    one: SimulatedJob,
-) -> None:
-    """Whether the shard is gone is for the shard catalog to prove."""
-    put = one.put(3)
-    one.fake.split(STREAM, shard(0))
-    assert Found(one, [single(put[2]), single(put[2] + 1)]).gone == [put[2] + 1]
-    one.clock.advance(25 * HOUR_S)
-    found = Found(one, [single(put[0]), span(put[1], put[2])])
-    assert (found.numbers, found.gone, found.done, found.shard_gone) == ([], [], 0, True)
 
 
 def test_a_range_that_does_not_fit_is_read_in_part(one: SimulatedJob) -> None:

@@ -1,5 +1,6 @@
-"""Arrival times of GetRecords answers, and a page's records in both forms: lists and Arrow have the
-same values. Bodies, whole and malformed: `tests/contract/test_page_decoders.py`.
+"""Arrival times of GetRecords answers. Bodies, whole and malformed:
+`tests/contract/test_page_decoders.py`. Lists and Arrow have the same values:
+`tests/property/test_get_records.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.service.get_records_cbor import decode_get_records_cbor
 from kinesis_spout.service.get_records_decoder import (
     ARRIVAL_TYPE,
-    PAGE_SCHEMA,
     RecordColumns,
     RecordLists,
     decode_get_records,
@@ -80,40 +80,6 @@ def test_the_first_record_with_a_time_outside_the_years_1_to_9999_is_named(
     at = caught.value.at("stream orders at http://here", "s")
     assert f"record {count - 1} of shard s of stream orders at http://here has" in str(at)
     assert str(pickle.loads(pickle.dumps(at))) == str(at)  # noqa: S301  # our own bytes
-
-
-NUMBERS, KEYS, DATA = ["1", "2", "3"], ["a", "é", ""], [b"x", b"", b"\xf3\x89\x9a\xc2 rest"]
-LISTS = RecordLists(NUMBERS, KEYS, DATA, [1_000, 2_000, 2_999])
-
-
-def columns() -> RecordColumns:
-    arrivals = pa.array([1_000_000, 2_000_001, 2_999_999], ARRIVAL_TYPE)
-    return RecordColumns(list(NUMBERS), list(KEYS), list(DATA), arrivals)
-
-
-@pytest.fixture(params=["lists", "Arrow"])
-def either(request: pytest.FixtureRequest) -> RecordColumns:
-    made = columns()
-    return made if request.param == "lists" else RecordColumns.of(made.to_arrow())
-
-
-def test_both_forms_have_the_same_records(either: RecordColumns) -> None:
-    assert either.lists() == LISTS
-    batch = either.to_arrow()
-    assert batch.schema.equals(PAGE_SCHEMA)
-    assert batch.drop_columns(["approximateArrivalTimestamp"]).to_pydict() == {
-        "sequenceNumber": NUMBERS,
-        "partitionKey": KEYS,
-        "data": DATA,
-    }
-    first = either.part(0, 2)
-    assert (first.number_at(-1), first.last_arrival_ms()) == ("2", 2_000)
-    assert first.lists() == LISTS.part(0, 2)
-    assert (first.payload_bytes, first.to_arrow().num_rows) == (1, 2)
-    assert either.any_begins_with(b"\xf3\x89\x9a\xc2")
-    assert not either.any_begins_with(b"rest")
-    assert either.payload_bytes == sum(map(len, DATA))
-    assert either.nbytes >= either.read_bytes > either.payload_bytes
 
 
 def test_a_missing_arrival_is_zero_in_lists_and_null_in_arrow() -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.service.faults import missing_right
 from kinesis_spout.service.permissions import PERMISSIONS, Use, action_of
 from scripts.reference.words import CALLS
 from tests.architecture.source_tree import ROOT, sources
@@ -59,24 +58,3 @@ def test_a_use_that_reads_or_writes_records_needs_the_key(use: Use) -> None:
     if use is not Use.DRILL:
         assert ("kms:Decrypt" in needed.kms) == ("get_records" in needed.operations)
         assert ("kms:GenerateDataKey" in needed.kms) == ("put_records" in needed.operations)
-
-
-ARN = "arn:aws:kinesis:eu-west-1:1:stream/orders"
-REFUSED = "User: u is not authorized to perform:"
-WHO = "to the role or user of these credentials (IAM)"
-
-
-@pytest.mark.parametrize(
-    ("message", "remedy"),
-    [
-        (
-            f"{REFUSED} kinesis:GetRecords on resource: {ARN}, because no policy allows it",
-            f"allow kinesis:GetRecords on {ARN} {WHO}",
-        ),
-        (f"{REFUSED} kms:Decrypt on resource: x.", f"allow kms:Decrypt {WHO}"),
-        ("Rate exceeded for shard 1", None),
-    ],
-)
-def test_the_right_that_iam_names_is_the_one_to_allow(message: str, remedy: str | None) -> None:
-    """A resource that is no ARN is not repeated."""
-    assert missing_right(message) == remedy

@@ -22,7 +22,7 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.store.identity import StartPin
 from state.store.shard_states import StateChange
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import SimulatedJob, shard
 from tests.support.state.shard_values import waiting
 
 if TYPE_CHECKING:
@@ -96,22 +96,6 @@ def without_the_first(world: World, *, times: int | None) -> None:
 
 
 # shards that are gone -----------------------------------------------------------------------------
-
-
-def test_one_listing_without_it_or_some_of_a_changing_stream_do_not_count() -> None:
-    """While the stream is UPDATING, the list may lack shards that exist; nor is a hole reported."""
-    with simulated(shards=2, reshard_ms=3_600_000) as job, closing(World(job)) as world:
-        without_the_first(world, times=1)
-        world.refresh()
-        world.catalog.stream.expire()
-        world.refresh(after_s=10)
-        assert world.catalog.view.readable == [shard(0), shard(1)]
-        world.store(GONE)
-        job.fake.split(STREAM, shard(0))
-        without_the_first(world, times=None)
-        for _ in range(4):
-            world.refresh(after_s=10)
-        assert not job.states()[GONE.shard_id].end_was_read
 
 
 def test_an_unread_shard_missing_from_two_listings_that_are_apart_stops_the_query(

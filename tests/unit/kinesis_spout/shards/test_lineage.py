@@ -231,19 +231,6 @@ def test_hash_keys_that_no_open_shard_covers_are_holes(
 
 
 # some shards --------------------------------------------------------------------------------------
-def test_among_some_shards_the_others_hold_no_child() -> None:
-    """They are neither read nor missed. No ids means all shards."""
-    seen = lineage(
-        [shard("p", closed=True), shard("c", "p"), shard("d", "c")],
-        state("p"),
-        state("c", "p"),
-        state("d", "c"),
-        state("x"),
-    )
-    assert seen.among(frozenset({"c", "d"})).readable() == ["c"]
-    assert seen.among(frozenset({"c", "d"})).waits_for("d") == ("c",)
-    assert seen.among(frozenset({"c", "d"})).vanished() == []
-    assert seen.among(frozenset()) is seen
 
 
 # ancestors ----------------------------------------------------------------------------------------

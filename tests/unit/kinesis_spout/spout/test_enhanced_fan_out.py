@@ -87,17 +87,6 @@ def test_a_consumer_that_is_named_by_its_arn_is_not_registered() -> None:
     assert list(world.fake.stream(STREAM).consumers) == ["given"]
 
 
-def test_a_subscription_is_renewed_when_its_five_minutes_are_over(reading: Reading) -> None:
-    """From the continuation number, also where nothing came for the whole of it."""
-    wanted = reading.world.put(2)
-    reading.go_on(601)
-    wanted += reading.world.put(1)
-    reading.go_on()
-    assert reading.came == wanted
-    assert (reading.totals.opened, reading.totals.failed) == (3, 0)
-    assert reading.world.service.reads == 0
-
-
 def test_a_consumer_that_was_removed_is_registered_again(reading: Reading) -> None:
     """Meanwhile the shard's polling getter looks whether the shard is there."""
     world = reading.world

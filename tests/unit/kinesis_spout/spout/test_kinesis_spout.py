@@ -5,7 +5,6 @@ a time, and ends.
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,13 @@ import pytest
 
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.moves import RequestedPosition
-from kinesis_spout.config import AwsConfig
-from kinesis_spout.errors import ConfigError, StreamNotFoundError, UnreadableRecordError
+from kinesis_spout.errors import ConfigError, UnreadableRecordError
 from kinesis_spout.spout.kinesis_spout import SpoutConfig
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults.plan import alter
 from state.process import this_process
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.simulated.simulated_job import SimulatedJob, shard
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest
-from tests.support.spout.spouts import spout_of
 from tests.support.spout.stepped_spout import SteppedSpout, emitted, reading
 
 if TYPE_CHECKING:
@@ -47,20 +43,6 @@ def test_an_emission_has_all_fields_of_its_record(one: SimulatedJob) -> None:
     assert emission.message_id == emission.record.message_id == f"{shard(0)}:{sequence}:1"
     assert emission.values == (b"payload",)
     assert "payload" not in repr(emission)
-
-
-def test_open_raises_for_a_missing_stream_and_nothing_stays_open(one: SimulatedJob) -> None:
-    aws = AwsConfig(
-        region=REGION,
-        endpoint_url=one.endpoint_url,
-        access_key_id=ACCESS_KEY,
-        secret_access_key=SECRET_KEY,
-    )
-    spout = spout_of(aws, stream="nowhere")
-    with pytest.raises(StreamNotFoundError):
-        spout.open()
-    assert not spout.is_open
-    assert not [one for one in threading.enumerate() if one.name.startswith("kinesis-spout")]
 
 
 @pytest.mark.parametrize(

@@ -90,10 +90,7 @@ def test_closing_commits_and_an_outcome_after_it_does_not_count(one: SimulatedJo
     assert len(again.drain()) == 2
 
 
-@pytest.mark.parametrize("is_held", [True, False], ids=["in memory", "fetched later"])
-def test_a_process_that_was_frozen_emits_nothing_of_its_successors(
-    one: SimulatedJob, *, is_held: bool
-) -> None:
+def test_a_process_that_was_frozen_emits_nothing_of_its_successors(one: SimulatedJob) -> None:
     """Its session has expired meanwhile. It says that what it has delivered may come again there,
     and stops. If nobody has taken over, it goes on.
     """
@@ -110,9 +107,6 @@ def test_a_process_that_was_frozen_emits_nothing_of_its_successors(
         if is_taken_over:
             other = one.store()
             other.ownership.acquire(this_process(0), timeout_s=0)
-        if not is_held:
-            one.put(1)
-            spout.fetch()
         if not is_taken_over:
             assert spout.spout.next_tuple() is not None
     with pytest.raises(
@@ -134,15 +128,9 @@ def test_tasks_share_the_shards_over_a_reshard() -> None:
         expected += job.put(40)
         found: list[SpoutEmission] = []
         for _ in range(12):
-            for task in tasks:
-                found += task.pump(1)
+            found += [emission for task in tasks for emission in task.pump(1)]
             job.clock.advance(2.1)
         assert sorted(int(emission.sequence_number) for emission in found) == sorted(expected)
-        ours = [
-            {emission.shard_id for emission in found if int(emission.shard_id[-3:]) % 2 == index}
-            for index in (0, 1)
-        ]
-        assert set(tasks[0].spout.metrics().shards) <= ours[0] | {shard(4), shard(6)}
         with pytest.raises(Exception, match=r"of 3|3 tasks|total"):
             SteppedSpout(job, task_index=0, total_tasks=3)
 
