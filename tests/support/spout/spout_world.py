@@ -1,5 +1,6 @@
 """A standalone spout on a FakeKinesis in this process and a store in memory. Tests take the steps
-of its threads.
+of its threads: of a spout that they open themselves (`SpoutUnderTest`), or of one that is open on
+the stream of a `SimulatedJob` (`SteppedSpout`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import threading
 from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.clock import InterruptibleClock
@@ -17,6 +19,7 @@ from kinesis_spout.spout.kinesis_spout import KinesisSpout
 from kinesis_spout.spout.services import SpoutServices
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from state.memory_store import MemoryBackend, MemoryStateStore
+from state.retry_policy import RetryPolicy
 from state.store.ownership import TaskShare
 from tests.simulation.in_process import InlineFeed, InlinePool, InProcessClient, Service, wait_in
 
@@ -27,9 +30,13 @@ if TYPE_CHECKING:
     from kinesis_spout.threads import Step
     from state.shard_state import ShardState
     from state.store.runs import RunLog
+    from state.znodes.topics import StoreTopics
+    from tests.support.simulated.simulated_job import SimulatedJob
 
-STREAM, APPLICATION = "orders", "billing"
+STREAM, APPLICATION = "orders", "etl"  # as of a `SimulatedJob`
 PLACE = "in-memory:2181"  # the store is given, so nothing connects to this address
+AWS = AwsConfig(region="us-east-1")
+EXACT = RetryPolicy(retry_limit=2, first_delay_ms=1_000, jitter=0)
 LOOPS = ("fetch", "timeouts", "retries", "letters", "commit", "coordinate")
 
 
@@ -89,18 +96,10 @@ class StepLoops:
             self.by_name[name].take()
 
 
-@dataclass
-class ServiceTerms:
-    """The parts of a client in this process."""
-
-    aws: AwsConfig = field(default_factory=lambda: AwsConfig(region="us-east-1"))
-    stream: StreamRef = field(default_factory=lambda: StreamRef.parse(name=STREAM))
-
-
 def spout_config(**options: Any) -> SpoutConfig:
     given: dict[str, Any] = {
         "stream": STREAM,
-        "aws": ServiceTerms().aws,
+        "aws": AWS,
         "zookeeper": PLACE,
         "application": APPLICATION,
         "starting_position": "TRIM_HORIZON",
@@ -116,7 +115,8 @@ def services_on(
     `store` and `start_loop` have to be given.
     """
     random = Random(0)  # noqa: S311  # a test to repeat, not a secret
-    terms: Any = ServiceTerms()  # of the source's settings, the client takes these two
+    # of the source's settings, the client takes these two
+    terms: Any = SimpleNamespace(aws=AWS, stream=StreamRef.parse(name=STREAM))
     chosen: dict[str, Any] = {
         "clock": service_clock,
         "new_pool": InlinePool,
@@ -178,6 +178,16 @@ class SpoutUnderTest:
         return {shard: stored.state for shard, stored in self.store().shard_states.load().items()}
 
 
+def taken(spout: KinesisSpout, *, acks: bool = False) -> list[SpoutEmission]:
+    """What can be emitted now, acked at once with `acks`."""
+    came = []
+    for emission in iter(spout.next_tuple, None):
+        came.append(emission)
+        if acks:
+            emission.ack()
+    return came
+
+
 def pass_time(
     under_test: SpoutUnderTest,
     spout: KinesisSpout,
@@ -191,10 +201,7 @@ def pass_time(
     ends_s = under_test.clock.monotonic_s() + seconds
     while under_test.clock.monotonic_s() < ends_s:
         under_test.loops.take()
-        while (emission := spout.next_tuple()) is not None:
-            came.append(emission)
-            if acks:
-                emission.ack()
+        came += taken(spout, acks=acks)
         under_test.clock.advance(step_s)
     return came
 
@@ -204,6 +211,86 @@ def drain(spout: KinesisSpout, loops: StepLoops, *, rounds: int = 20) -> list[Sp
     came: list[SpoutEmission] = []
     for _ in range(rounds):
         loops.take("fetch", "retries")
-        while (emission := spout.next_tuple()) is not None:
-            came.append(emission)
+        came += taken(spout)
     return came
+
+
+class SteppedSpout:
+    """An open spout. `letters`: the dead letters that its sink took."""
+
+    def __init__(
+        self, job: SimulatedJob, *, store: StoreTopics | None = None, **changes: Any
+    ) -> None:
+        self.job = job
+        self.letters: list[Any] = []
+        self._loops = StepLoops()
+        rate = ReadRate(reads_per_second=1000, bytes_per_second=1e9)
+        given: dict[str, Any] = {
+            "retry": EXACT,
+            "idle_poll_s": 0.01,
+            "dead_letter": self.letters.append,
+        }
+        self.services = services_on(
+            Service(job.fake),
+            job.clock,
+            store=store or job.store(),
+            start_loop=self._loops,
+            rate=rate,
+        )
+        self.spout = KinesisSpout(spout_config(**(given | changes)), services=self.services)
+        self.spout.open()
+
+    def step(self, name: str, times: int = 1) -> None:
+        """Take a background step. An error that it raises stops the spout, as in its thread."""
+        self._loops.take(*[name] * times)
+
+    def fetch(self) -> None:
+        """Read what there is."""
+        self.step("fetch", times=4)
+
+    def coordinate(self) -> None:
+        """Commit, and assign shards."""
+        self.step("commit")
+        self.step("coordinate")
+
+    def drain(self, *, ack: bool = True) -> list[SpoutEmission]:
+        """Everything that can be emitted now, acked unless `ack` is false."""
+        return taken(self.spout, acks=ack)
+
+    def pump(self, rounds: int = 6) -> list[SpoutEmission]:
+        """Read, emit, ack and commit several times, beyond the ends of shards too."""
+        found: list[SpoutEmission] = []
+        for _ in range(rounds):
+            self.fetch()
+            found += self.drain()
+            self.coordinate()
+        return found
+
+    def after(self, seconds: float) -> SteppedSpout:
+        """Advance the clock."""
+        self.job.clock.advance(seconds)
+        return self
+
+    def crash(self) -> None:
+        """Stop without closing: the session lapses, nothing is committed."""
+        self.services.store.close()
+
+
+def reading(job: SimulatedJob, **changes: Any) -> SteppedSpout:
+    """A spout that has read what there is."""
+    spout = SteppedSpout(job, **changes)
+    spout.fetch()
+    return spout
+
+
+def emitted(
+    job: SimulatedJob, count: int = 1, **changes: Any
+) -> tuple[SteppedSpout, list[SpoutEmission]]:
+    """A spout, and what it has emitted of so many new records, without an outcome."""
+    job.put(count)
+    spout = reading(job, **changes)
+    return spout, spout.drain(ack=False)
+
+
+def payloads(emissions: list[SpoutEmission]) -> list[str]:
+    return [emission.data.decode() for emission in emissions]

@@ -11,7 +11,7 @@ from kinesis_spout.reading.user_records import AggregatedRecordError
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
-from tests.support.spout.stepped_spout import SteppedSpout, payloads, reading
+from tests.support.spout.spout_world import SteppedSpout, payloads, reading
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission

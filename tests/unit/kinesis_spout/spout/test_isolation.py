@@ -12,13 +12,13 @@ import pytest
 from state.errors import StoreUnavailableError
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
-from tests.support.spout.stepped_spout import SteppedSpout, emitted, reading
+from tests.support.spout.spout_world import SteppedSpout, emitted, reading
 from tests.support.state.trees import breaking_store
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission
 
-LIMIT = 2  # of retries, by `stepped_spout.EXACT`
+LIMIT = 2  # of retries, by `spout_world.EXACT`
 
 
 def turn(spout: SteppedSpout) -> None:

@@ -19,8 +19,7 @@ from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults.plan import alter
 from state.process import this_process
 from tests.support.simulated.simulated_job import SimulatedJob, shard
-from tests.support.spout.spout_world import STREAM, SpoutUnderTest
-from tests.support.spout.stepped_spout import SteppedSpout, emitted, reading
+from tests.support.spout.spout_world import STREAM, SpoutUnderTest, SteppedSpout, emitted, reading
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
@@ -108,7 +107,7 @@ def read_to_the_end(
     until_s = under_test.clock.monotonic_s() + at_most_s
     while not spout.has_ended and under_test.clock.monotonic_s() < until_s:
         under_test.loops.take()
-        while (emission := spout.next_tuple()) is not None:
+        for emission in iter(spout.next_tuple, None):
             came.append(f"{emission.shard_id}:{emission.sequence_number}")
             emission.ack()
         under_test.clock.advance(0.2)

@@ -36,7 +36,7 @@ from state.store.runs import (
     ReadTrouble,
 )
 from tests.support.outcomes.glue_cases import FIRST, ORDER_1, REGISTRY, V1
-from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain, pass_time
+from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain, pass_time, taken
 
 if TYPE_CHECKING:
     from kinesis_spout.testing.faults.plan import Fault
@@ -244,9 +244,7 @@ def test_what_was_read_again_before_a_fault_is_not_read_once_more() -> None:
             under_test.fake.faults.add(OUTAGES["503"], operation="GetRecords", skip=1)
             under_test.loops.take("retries")
             under_test.fake.faults.clear()
-            while (emission := spout.next_tuple()) is not None:
-                came.append(emission.sequence_number)
-                emission.ack()
+            came += [emission.sequence_number for emission in taken(spout, acks=True)]
             under_test.clock.advance(1)
         assert came == [first.sequence_number, last.sequence_number]
 
@@ -294,7 +292,7 @@ def test_an_outage_of_a_schema_registry_uses_up_no_attempt() -> None:
             spout.next_tuple()
         registry.is_reachable = True
         under_test.clock.advance(15)
-        came = [emission for emission in iter(spout.next_tuple, None) if emission.ack()]
+        came = taken(spout, acks=True)
         assert [emission.values for emission in came] == [(7, "secret")] * 2
         assert [emission.attempt for emission in came] == [1, 1]
         assert spout.metrics().total.counts.failed == 0

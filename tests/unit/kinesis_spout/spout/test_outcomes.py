@@ -22,7 +22,7 @@ from scheme.json_scheme import JsonScheme
 from scheme.plain_schemes import RawScheme
 from tests.support.outcomes.odd_errors import ODD_ERRORS, BareMalformedError
 from tests.support.simulated.simulated_job import SimulatedJob, shard
-from tests.support.spout.stepped_spout import SteppedSpout, emitted, reading
+from tests.support.spout.spout_world import SteppedSpout, emitted, reading
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tests.support.simulated.simulated_job import (
     shard,
     simulated,
 )
-from tests.support.spout.stepped_spout import SteppedSpout, emitted, payloads, reading
+from tests.support.spout.spout_world import SteppedSpout, emitted, payloads, reading
 from tests.support.state.state_stores import OWNER
 from tests.support.state.trees import breaking_store, interposed
 
