@@ -42,18 +42,10 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, s
 from tests.support.state.trees import DyingTree
 
 if TYPE_CHECKING:
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import KinesisClient
+    pass
 
 
 DAY_MS = 24 * 3600_000
-
-
-def found_moves(
-    client: KinesisClient, store: StoreTopics, clock: Clock, to: str, *shards: str
-) -> ApplicationMove:
-    wanted = RequestedPosition.parse(to)
-    return find_moves(client, store, wanted, shards, clock=clock, max_counted=1000)
 
 
 def moved(job: SimulatedJob, to: str, *shards: str, write: bool = True) -> dict[str, Move]:
@@ -61,7 +53,8 @@ def moved(job: SimulatedJob, to: str, *shards: str, write: bool = True) -> dict[
     with closing(job.client()) as client, closing(job.store()) as store:
         if write:
             store.ownership.acquire(this_process(0), timeout_s=1)
-        found = found_moves(client, store, job.clock, to, *shards)
+        wanted = RequestedPosition.parse(to)
+        found = find_moves(client, store, wanted, shards, clock=job.clock, max_counted=1000)
         if write:
             write_moves(store, found, job.clock.now_ms)
     return {one.after.shard_id: one for one in found.moves}

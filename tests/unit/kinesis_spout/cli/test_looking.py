@@ -43,15 +43,10 @@ def store_states(job: SimulatedJob, *states: ShardState) -> None:
         store.shard_states.save([StateChange(before=None, after=state) for state in states])
 
 
-def track(job: SimulatedJob) -> None:
-    store_states(
-        job, *(ShardState(shard_id=shard(one), read_position=TRIM_HORIZON) for one in (0, 1))
-    )
-
-
 def test_a_throttled_shard_is_not_asked_again(job: SimulatedJob) -> None:
     """Its consumer comes first."""
-    track(job)
+    states = (ShardState(shard_id=shard(one), read_position=TRIM_HORIZON) for one in (0, 1))
+    store_states(job, *states)
     job.fake.faults.add(throttle(), operation="GetRecords", times=None)
     with looking(job) as looks:
         found = look_once(looks, StopSignals(), 0)

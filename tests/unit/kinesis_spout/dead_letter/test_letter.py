@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,6 @@ import pytest
 
 from kinesis_spout.dead_letter.files import LetterFormat, LocalLetterFiles, RedriveError
 from kinesis_spout.dead_letter.letter import (
-    ALL_MEMBERS,
     LETTER_COLUMNS,
     Letter,
     LetterFile,
@@ -70,14 +69,6 @@ _TIMES = {
     "firstFailure": "2026-01-02T03:04:05.000000Z",
     "lastFailure": "2026-01-02T03:04:06.678901Z",
 }
-
-
-def test_the_fields_of_a_letter_are_those_of_the_schema() -> None:
-    """A line may be a part of a letter."""
-    lines_own = {"part", "parts"}
-    assert [field.name for field in fields(Letter)] == [
-        column.field for column in ALL_MEMBERS if column.name not in lines_own
-    ]
 
 
 def test_a_letter_is_one_line_of_json_and_comes_back_from_it() -> None:

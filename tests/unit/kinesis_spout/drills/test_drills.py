@@ -29,10 +29,6 @@ SPARK, SPOUT = Setting(), Setting(spout=True)
 REMOTE = Setting(endpoint_url="http://127.0.0.1:4566", is_emulator=True)
 
 
-def names(given: list[str], setting: Setting = SPARK) -> list[str]:
-    return [one.name for one in choose(given, setting, minutes=1)[0]]
-
-
 @pytest.mark.parametrize("setting", [SPOUT, REMOTE])
 def test_all_leaves_out_what_is_not_possible_and_says_why(setting: Setting) -> None:
     chosen, left_out = choose(["all"], setting, minutes=1)
@@ -54,7 +50,7 @@ def test_all_leaves_out_what_is_not_possible_and_says_why(setting: Setting) -> N
 )
 def test_a_drill_that_cannot_be_run_is_refused(name: str, setting: Setting, says: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(says)):
-        names([name], setting)
+        choose([name], setting, minutes=1)
 
 
 def test_a_soak_draws_only_what_its_world_has() -> None:

@@ -40,12 +40,6 @@ SHARD = "shardId-000000000000"
 BEGAN_S = 1000.0
 
 
-def clock_at_begin() -> ManualClock:
-    clock = ManualClock()
-    clock.advance(BEGAN_S - clock.monotonic_s())
-    return clock
-
-
 class ScriptedClient(KinesisClient):
     """Answers fetches by a script whose last answer is repeated, and numbers the iterators that it
     issues.
@@ -58,7 +52,8 @@ class ScriptedClient(KinesisClient):
         self.script = deque(script)
         self.iterators_for: list[Position] = []
         self.fetches: list[tuple[str, int]] = []
-        self.clock = clock_at_begin()
+        self.clock = ManualClock()
+        self.clock.advance(BEGAN_S - self.clock.monotonic_s())
 
     def shard_iterator(self, shard_id: str, position: Position, *, retry: bool = True) -> str:
         del retry
