@@ -39,6 +39,7 @@ from tests.support.kinesis.services import (
     create_stream,
     fields_of,
     kinesis_client,
+    options_of,
     records_on,
     serve,
 )
@@ -230,15 +231,6 @@ EXPECTED: list[tuple[bytes, str | None]] = [
 ]
 
 
-@pytest.fixture
-def auto_stream(auto: ServedFake, zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
-    with kinesis_client(auto.endpoint_url) as client:
-        clock = auto.model.clock
-        assert isinstance(clock, ShiftedClock)
-        yield StreamUnderTest(client, auto.endpoint_url, zookeeper_chroot, clock)
-        ProcessServices.forget_all()
-
-
 def on(auto: ServedFake, stream: str = STREAM) -> list[tuple[bytes, str | None]]:
     """Data and key of all records, sorted by data."""
     return sorted(
@@ -333,8 +325,9 @@ def check_records_without_keys(
     assert sum(state.checkpoint_text == "SHARD_END" for state in states.values()) == 1
 
 
-def test_the_sink_keeps_no_order_on_such_a_stream(auto_stream: StreamUnderTest) -> None:
-    source = RegisteredSource(auto_stream.connection(ordering="key"))
+def test_the_sink_keeps_no_order_on_such_a_stream(auto: ServedFake) -> None:
+    options = {"streamName": STREAM, "ordering": "key", **options_of(auto.endpoint_url)}
+    source = RegisteredSource(options)
     with pytest.raises(ConfigError, match=f"option ordering is key, but stream {STREAM} spreads"):
         source.writer(StructType().add("data", "binary"), overwrite=False)
 
