@@ -305,6 +305,39 @@ class TrackerMachine(RuleBasedStateMachine):
 
     def die_and_start_again(self) -> None:
         state = self.tracker.snapshot()
+        self.tracker = restart(self.tracker, POLICY)
+        assert self.tracker.snapshot() == state
+        self.oracle.restart(state)
+        self.ended = state.read_position.is_end
+
+    # invariants -----------------------------------------------------------------------------------
+    @invariant()
+    def list_and_map_agree(self) -> None:
+        check_structure(self.tracker)
+
+    @invariant()
+    def checkpoint_is_that_of_the_oracle_and_moves_on_only(self) -> None:
+        checkpoint = self.tracker.checkpoint
+        assert (None if checkpoint is None else checkpoint.sequence) == self.oracle.checkpoint
+        if self.checkpoint is not None:
+            assert checkpoint is not None
+            assert self.checkpoint <= checkpoint
+        self.checkpoint = checkpoint
+        passed = [
+            entry
+            for entry in self.oracle.entries
+            if entry.unresolved
+            and checkpoint is not None
+            and self.seq(entry.first).sequence <= checkpoint.sequence
+        ]
+        assert not passed
+
+    @invariant()
+    def what_is_stored_is_what_a_restart_needs(self) -> None:
+        """Wherever the process ends: each unresolved record is in the stored ranges or is read
+        again, never both.
+        """
+        state = self.tracker.snapshot()
         tail = self.oracle.unread_tail()
         stored = [
             (
@@ -340,32 +373,6 @@ class TrackerMachine(RuleBasedStateMachine):
         assert in_ranges | in_rest == self.oracle.to_deliver_again()
         assert state.checkpoint is None or not state.checkpoint.sub
         assert state.finished == (state.end_was_read and not state.unresolved)
-        self.tracker = restart(self.tracker, POLICY)
-        assert self.tracker.snapshot() == state
-        self.oracle.restart(state)
-        self.ended = state.read_position.is_end
-
-    # invariants -----------------------------------------------------------------------------------
-    @invariant()
-    def list_and_map_agree(self) -> None:
-        check_structure(self.tracker)
-
-    @invariant()
-    def checkpoint_is_that_of_the_oracle_and_moves_on_only(self) -> None:
-        checkpoint = self.tracker.checkpoint
-        assert (None if checkpoint is None else checkpoint.sequence) == self.oracle.checkpoint
-        if self.checkpoint is not None:
-            assert checkpoint is not None
-            assert self.checkpoint <= checkpoint
-        self.checkpoint = checkpoint
-        passed = [
-            entry
-            for entry in self.oracle.entries
-            if entry.unresolved
-            and checkpoint is not None
-            and self.seq(entry.first).sequence <= checkpoint.sequence
-        ]
-        assert not passed
 
     @invariant()
     def memory_follows_what_is_unresolved(self) -> None:
