@@ -38,7 +38,7 @@ from tests.support.kinesis.services import (
 from tests.support.spark.source import STREAM, StreamUnderTest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -241,30 +241,10 @@ def test_an_explicit_hash_key_chooses_the_shard_of_an_aggregate(
     assert [key for key, _ in on_stream(client)] == ["a", "c"]
 
 
-def test_rows_of_an_aggregate_that_a_reshard_misplaced_are_put_again(
-    served: tuple[str, FakeKinesis, Any],
-) -> None:
-    """No row is missing for readers that leave out what belongs to another shard."""
-    url, fake, client = served
-    first = client.list_shards(StreamName=STREAM)["Shards"][0]["ShardId"]
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield batch(range(2_000), keys=2_000)
-        fake.split(STREAM, first)  # of what is packed for it nothing is put yet
-        yield batch(range(2_000, 4_000), keys=2_000)
-
-    with closing(RecordWriter(settings(url, aggregate="true"), KEYED)) as writer:
-        counts = writer.write(batches())
-    records = delivered(fake, STREAM)
-    assert set(numbers(records)) == set(range(4_000))
-    assert counts.records == 4_000
-    assert counts.retries > 0
-
-
-def nested(numbers: range, *, size_bytes: int = 0, keys: int = 500) -> pa.RecordBatch:
+def nested(numbers: range, size_bytes: int = 0) -> pa.RecordBatch:
     """Rows whose data is an aggregate, of user records that belong to any shard."""
     users = [f"user {number}" for number in range(9)]
-    rows = batch(numbers, keys=keys)
+    rows = batch(numbers, keys=500)
     data = [
         aggregate_of([*(b"%d" % number for _ in users), bytes(size_bytes)], users)
         for number in numbers
@@ -276,29 +256,27 @@ def pairs(rows: pa.RecordBatch) -> set[tuple[str, bytes]]:
     return {(row["partitionKey"], row["data"]) for row in rows.to_pylist()}
 
 
-def test_rows_that_are_aggregates_stay_what_they_are(served: tuple[str, FakeKinesis, Any]) -> None:
-    """Where they are too large to be packed with others, are alone, or are put again after a
-    reshard. As records of their own they would be unpacked, and be left out in part.
+@pytest.mark.parametrize("made", [batch, nested], ids=["plain", "aggregates"])
+def test_rows_that_a_reshard_misplaced_are_put_again_as_what_they_are(
+    served: tuple[str, FakeKinesis, Any], made: Callable[[range], pa.RecordBatch]
+) -> None:
+    """No row is missing for readers that leave out what belongs to another shard. Rows that are
+    aggregates stay so, also where they are too large to be packed with others, or are alone: as
+    records of their own they would be unpacked, and be left out in part.
     """
     url, fake, client = served
     first = client.list_shards(StreamName=STREAM)["Shards"][0]["ShardId"]
-    large, small, later = (
-        nested(range(3), size_bytes=60_000),
-        nested(range(3, 500)),
-        nested(range(500, 1_000)),
-    )
+    parts = made(range(1_000)), made(range(1_000, 2_000)), nested(range(2_000, 2_003), 60_000)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        yield small
+        yield parts[0]
         fake.split(STREAM, first)  # of what is packed for it nothing is put yet
-        yield later
-        yield large
+        yield from parts[1:]
 
     with closing(RecordWriter(settings(url, aggregate="true"), KEYED)) as writer:
         counts = writer.write(batches())
-    found = delivered(fake, STREAM)
-    assert set(found) == pairs(small) | pairs(later) | pairs(large)
-    assert counts.records == 1_000
+    assert set(delivered(fake, STREAM)) == set().union(*map(pairs, parts))
+    assert counts.records == 2_003
     assert counts.retries > 0
 
 
