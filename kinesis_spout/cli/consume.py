@@ -399,8 +399,7 @@ class ConsumeScreen:
             self.note(sentence)
         if self._warnings == MAX_WARNINGS:
             self.note(
-                "kinesis-spout prints no further notes of this kind. It prints their count at the "
-                "end"
+                "kinesis-spout prints no further notes of this kind, and their count at the end"
             )
 
     @contextmanager

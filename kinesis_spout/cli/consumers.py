@@ -12,8 +12,8 @@ from kinesis_spout.service.consumers import ConsumerRegistry
 def list_(op: Operation) -> None:
     """List the consumers that are registered with a stream.
 
-    AWS bills each consumer for every shard and hour, even if nothing reads from
-    it.
+    AWS bills each registered consumer for every shard and hour, even if nobody
+    uses the consumer.
     """
     with op.patience():
         found = ConsumerRegistry(op.client).list()

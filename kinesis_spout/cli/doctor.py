@@ -35,7 +35,7 @@ def doctor(
     *,
     read_mode: str = option(
         "With efo, the command also checks the consumer and the permissions for enhanced fan-out. "
-        "It registers no consumer.",
+        "The command registers no consumer.",
         default="polling",
         metavar="[polling|efo]",
     ),

@@ -65,7 +65,7 @@ def drill(
         metavar="MODULE:FUNCTION",
     ),
     payload: str | None = _job(
-        "Make the data of the records with your own function. It takes a key and a number, and "
+        "Make the data of the records with your own function, which takes a key and a number and "
         "returns bytes.",
         metavar="MODULE:FUNCTION",
     ),
@@ -216,7 +216,7 @@ def _judged(
     if drilled.log and (drilled.undone is not None or drilled.troubles):
         # The end of the log of a job that did not do what the drill waited for.
         log = Path(drilled.log)
-        where = str(log) if is_kept else f"{log.name} (give --keep DIR to keep it)"
+        where = str(log) if is_kept else f"{log.name} (to keep the log, pass --keep DIR)"
         lines: list[str] = []
         with suppress(OSError):
             lines = log.read_text("utf-8", errors="replace").splitlines()

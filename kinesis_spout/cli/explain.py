@@ -53,9 +53,9 @@ def explain_command(
 ) -> None:
     """Explain why a shard makes no progress: the cause, its effects, and the commands that fix it.
 
-    The command only reads, so it may run while the job runs. Causes that the
-    command cannot observe, such as other consumers of a shard, are named as
-    possible. The exit code is 0 if the command can explain the state.
+    The command only reads, so it may run while the job runs. The command cannot
+    observe other consumers of a shard, but names them as a possible cause. The
+    exit code is 0 if the command can explain the state.
     """
     signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
     look = looks.watch(signals, window, shard)

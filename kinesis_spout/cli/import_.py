@@ -47,7 +47,7 @@ _STATE: dict[str, tuple[list[System], str]] = {
     ),
     "lease_table": (
         [KCL],
-        "name of the DynamoDB lease table; it equals the name of the KCL application",
+        "name of the DynamoDB lease table, which is the name of the KCL application",
     ),
     "checkpoint_location": (
         [AWSLABS, DATABRICKS],

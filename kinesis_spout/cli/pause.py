@@ -23,7 +23,7 @@ def pause(
     op: Operation,
     *,
     reason: str | None = option(
-        "The reason for the pause. status and explain show it.", metavar="TEXT"
+        "The reason for the pause, which status and explain show.", metavar="TEXT"
     ),
     wait: bool = option("Wait until the application has no records in flight."),
     timeout: float = duration_option("How long --wait waits at most, e.g. 10m.", "60s"),
@@ -95,7 +95,7 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
         now = store.view.read()
         if now.pause is None:
             raise CliError(
-                "another command ended the pause while this one waited",
+                "another command ended the pause while this command waited",
                 "pause the application again",
             )
         why = unrest(before, now)

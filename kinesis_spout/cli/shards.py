@@ -47,7 +47,7 @@ def shards(
     """Show a stream's shards as a tree of splits and merges, with the progress of an application.
 
     The command only reads, so it may run while the job runs. Without
-    --application, it shows only which shards are open and which are closed.
+    --application, the command shows only which shards are open or closed.
     """
     application = op.place.application
     if lag and not application:
