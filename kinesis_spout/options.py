@@ -142,7 +142,7 @@ class Option:
     def read(self, text: str) -> Any:
         """The value of a text. Raises `ConfigError` with the option, the text and the rule."""
         if not text.strip():
-            raise ConfigError.about(self.name, " is empty", "set a value or omit it")
+            raise ConfigError.about(self.name, " is empty", "set a value, or omit the option")
         value = self.parse(self.name, text)
         if value is None or not self.fits(value):
             raise ConfigError.about(self.name, f" is {text[:200]!r}", f"use {self.rule}")

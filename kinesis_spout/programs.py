@@ -88,13 +88,13 @@ def load_function(text: str) -> Callable[..., Any]:
     except BaseException as exc:  # a script that is no module may end the process
         raise ConfigError(
             f"{text}: the module cannot be imported ({described(exc)})",
-            "correct that module, or name another one",
+            "correct the module, or name another module",
         ) from exc
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(
             f"{text}: module {module_name} ({module.__file__}) has no function {function_name}",
-            "name a function of that module",
+            "name a function of the module",
         )
     return function  # type: ignore[no-any-return]  # any callable will do
 

@@ -141,7 +141,7 @@ class _Parser:
                 raise SchemeDefinitionError(
                     f"schema {self._ddl!r}: {seen[name.lower()]!r} and {name!r} are the same name "
                     "in Spark",
-                    "rename one of them",
+                    "rename one of the two fields",
                 )
             seen[name.lower()] = name
         return pa.struct(fields)

@@ -289,5 +289,5 @@ def _check_parsed(kind: DataType, scheme: RecordScheme) -> None:
     if to_arrow_type(kind, timezone="UTC") != column_type(scheme):
         raise ConfigError(
             f"the schema has a column {PARSED} whose type differs from the scheme's",
-            f"declare it as {outcome_ddl(scheme)}",
+            f"declare the column as {outcome_ddl(scheme)}",
         )

@@ -100,7 +100,8 @@ _SPARKS = by_field(
     ),
     Option.switch(
         "wholeBatchAck",
-        "`true` acks each finished batch as a whole. Set it if earlier queries of the application "
+        "`true` acks each finished batch as a whole. Set the option if earlier queries of the "
+        "application "
         "used `tracked` and this query does not",
         "false",
     ),
@@ -137,7 +138,8 @@ RETIRED = {
 
 def warn_retired(name: str) -> None:
     """Warn that this option has no effect any more."""
-    warnings.warn(f"option {name} no longer has an effect: {RETIRED[name]}. Omit it", stacklevel=3)
+    said = f"option {name} no longer has an effect: {RETIRED[name]}. Omit the option"
+    warnings.warn(said, stacklevel=3)
 
 
 _SCHEME = re.compile(r"[A-Za-z]+://")
@@ -372,7 +374,7 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
     if key.lower() == HIDDEN_SCHEME.lower():
         return OPTIONS["scheme"].name, text
     if key.lower().startswith("kinesis.sink."):
-        problem = " is not accepted here: it belongs to the sink"
+        problem = " is not accepted here, because the option belongs to the sink"
         raise ConfigError.about(key, problem, "see the options of df.write")
     for system in (AWSLABS, DATABRICKS):
         for name, taken in system.taken.items():

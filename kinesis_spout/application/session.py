@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
-STANDS_STILL = "it keeps its ownership and reads nothing"
+STANDS_STILL = "the application keeps its ownership and reads nothing"
 KEPT_S = 10.0  # between two checks of the ownership: nothing else writes during a pause
 # In a row. Another task may write the same child's first state, but not again and again.
 MAX_CONFLICTS = 5

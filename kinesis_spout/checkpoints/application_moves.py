@@ -297,5 +297,5 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
         if len(whole) == len(marks):
             return whole
     raise ConflictError(
-        "the application's history changed each time it was read", "run the command again"
+        "the application's history changed during each read", "run the command again"
     )

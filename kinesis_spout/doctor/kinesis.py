@@ -131,7 +131,9 @@ class Stream:
         if found.status in {"ACTIVE", "UPDATING"}:
             return ok(shown)
         advice = (
-            "create the stream again" if found.status == "DELETING" else "wait until it is ACTIVE"
+            "create the stream again"
+            if found.status == "DELETING"
+            else "wait until the stream is ACTIVE"
         )
         return failed(f"{shown}; the stream cannot be read; {advice}")
 
@@ -219,7 +221,7 @@ class Stream:
             users = joined(use for use, needs in uses.items() if name in needs.all_operations)
             if name == "put_records" and key:
                 users += f", with kms:GenerateDataKey on {key}"
-            check = "to check it, pass --read-mode efo and --consumer-name"
+            check = "to check enhanced fan-out, pass --read-mode efo and --consumer-name"
             why = check if name in _OF_CONSUMER else "a test would write records"
             yield not_tried(f"needed for {users}; {why}", action_of(name))
         known = {name for use in uses.values() for name in use.operations}

@@ -120,8 +120,8 @@ class Ensemble:
         except StoreUnavailableError:
             raise
         except StateError:
-            shown = f"this client may read {below}, but may not create or delete nodes below it"
-            give = "give this client the permissions create and delete in the access control list"
+            shown = f"this client may read {below}, but may not create or delete znodes there"
+            give = "give this client the permissions create and delete in the ACL"
             return failed(f"{shown}; {give} of that node")
         first = f"; the first run creates {made[0]}" if len(made) > 1 else ""
         return ok(f"{below} may be read and written{first}")

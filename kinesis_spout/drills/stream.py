@@ -110,7 +110,7 @@ class RemoteStream:
             if time.monotonic() > deadline_s:
                 raise ServiceUnavailableError(
                     f"{self._client.where} is not active after {_ACTIVE_LIMIT_S:.0f} s",
-                    "check the stream in the AWS console and delete it",
+                    "check and delete the stream in the AWS console",
                 )
             self._tick.wait(_POLL_S)
 

@@ -79,7 +79,7 @@ def listing(drills: Sequence[Drill]) -> Table:
     """A row for each drill, and one for all that are about a step."""
     table = _table("drill")
     table.add_column("needs")
-    table.add_column("what it does")
+    table.add_column("disturbance")
     steps = [one.step for one in drills if one.step]
     for one in drills:
         needs = ", ".join(sorted(one.needs - ADDED))

@@ -432,7 +432,7 @@ def set_service_clock(world: World, minutes: float) -> None:
     stream = world.stream
     if not isinstance(stream, OwnStream):
         raise DrillError("only the clock of the drill's own Kinesis can be set")
-    with world.fault(f"the service's clock {minutes:+.0f} min"):
+    with world.fault(f"the clock of Kinesis {minutes:+.0f} min"):
         stream.clock.ahead_ms = round(minutes * _MINUTE_MS)
     world.wait(2 * _BETWEEN_S)
 

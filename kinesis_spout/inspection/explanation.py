@@ -175,7 +175,7 @@ _TEXT = """
 # It is known, and no shard has a state yet. Of one that ended so, the job says why.
 == not begun: Blocked
     [stage=starting] the application has just started and has not stored its starting position yet
-    [stage=ended] the application ended before it read anything
+    [stage=ended] the application ended before its first read
     the application's state was removed at {removed_at_ms} (kinesis-spout reset)
     process {pid:id} on {host} removed the state
     [stage=removed] the application was not started after that
@@ -204,7 +204,7 @@ _TEXT = """
     [is_gone] right after a split or merge, the stream's list of shards may be out of date
     [!is_gone] the shard was last read completely {age_ms} ago
     [!is_gone] the stream keeps records for {retention_ms}
-    [!is_gone] first change: raise the stream's retention while it still contains unread records
+    [!is_gone] first change: raise the stream's retention before more unread records expire
     [is_gone] first look: look again in a minute: if the stream still does not list the shard, its
         unread records are lost
     [consumer=spark] first change: to continue with the remaining records, set failOnDataLoss to
@@ -395,7 +395,7 @@ _TEXT = """
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
 == kinesis refuses: Blocked, below
     Kinesis refuses reads of shard {shard}
-    this command's read failed with: {error}
+    {error}
     [is_key] no consumer can read the stream until its KMS key can be used
     [!is_key] a job with the same credentials fails with the same error
     first change: {remedy} #right
@@ -404,10 +404,10 @@ _TEXT = """
 # The same in ZooKeeper: an owner ends with its first write.
 == zookeeper refuses: Blocked, below
     [!writers] the ACL of {nodes} {nodes:znode|znodes} ({node}) lets nobody write
-    [!writers] the job ends with an error when it writes there
+    [!writers] the job ends with an error at its first write
     only the identity {writers:names} may write {nodes} {nodes:znode|znodes} ({node})
     [writers] other identities may write the application's other znodes
-    [writers] a job with another identity ends with an error when it writes there
+    [writers] a job with another identity ends with an error at its first write
     first change: give the job's identity all rights to the {nodes:znode|znodes} again (setAcl in
         zkCli.sh, as {keepers:names}) #access
     [!keepers, !writers] first change: give the job's identity all rights to the
@@ -455,8 +455,8 @@ _TEXT = """
     [halt=gone] fix start: start the job again: on {host} it takes over at once; on another host it
         waits for the old session to end
     [halt=gone] fix look: find out what ended the process: read its log and dmesg (OOM killer)
-    [halt=cut off] fix look: read in the log of the process whether it reaches ZooKeeper: as soon as
-        it does, it continues by itself
+    [halt=cut off] fix look: read in the log of the process whether the process reaches ZooKeeper:
+        then the process continues by itself
     [halt=cut off] or start: if the process hangs, end it and start the job again
 
 # Nothing below can be judged of a process that does not run.
@@ -547,8 +547,7 @@ _TEXT = """
 == letters refused: Blocked
     the dead {letters:letter|letters} for {letters:records} cannot be written
     the last write of a dead letter failed at {refused_at_ms} with: {error}
-    {unresolved:records} of shard {shard} {unresolved:is|are} unresolved, so the checkpoint of the
-        shard stays before the first of them
+    [unresolved] the checkpoint of shard {shard} stays before its first unresolved record
     no new record is read once the shard has max_unresolved_per_shard ({max_unresolved}) unresolved
         records
     fix change: make the file or function in dead_letter (--dead-letter) writable again: the job

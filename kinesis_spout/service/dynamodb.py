@@ -65,7 +65,8 @@ def _service_error(exc: vendor.ClientError, where: str) -> KinesisError:
     """What the service (or STS) answered, without its text where that may quote the request."""
     code, text = code_of(exc), str(exc.response.get("Error", {}).get("Message", ""))[:300]
     if exc.operation_name == "Scan" and code == _MISSING:
-        return ConfigError(f"{where} does not exist", "check its name, the region and the account")
+        remedy = "check the table's name, the region and the account"
+        return ConfigError(f"{where} does not exist", remedy)
     status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
     kind, advice = meaning_of(code, status, operation=exc.operation_name)
     message = "" if kind is CredentialsError else f": {text}"

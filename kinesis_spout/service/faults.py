@@ -146,7 +146,7 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     "ProfileNotFound": (
         CredentialsError,
         "{profile} is not in any AWS configuration file",
-        "check its name",
+        "check the name of the profile",
     ),
     "CredentialRetrievalError MetadataRetrievalError TokenRetrievalError SSOError LoginError": (
         CredentialsError,
@@ -161,7 +161,7 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     "ConfigParseError InvalidConfigError": (
         ConfigError,
         "the AWS configuration file on this machine cannot be read ({kind})",
-        "correct that file",
+        "correct the AWS configuration file",
     ),
     "ParamValidationError": (
         RequestRefusedError,

@@ -198,7 +198,7 @@ class ShardSubscription:
                 message = next(self._messages, None)
             except (ParserError, struct.error) as exc:
                 raise MalformedResponseError(
-                    f"an event of {self._where} cannot be read ({exc}), so it is opened again"
+                    f"an event of {self._where} cannot be read ({exc}). A new subscription follows"
                 ) from exc
             if message is not None:
                 event = self._event_of(message)
@@ -238,8 +238,8 @@ class ShardSubscription:
             if self._is_closed:
                 return False
             raise ServiceUnavailableError(
-                f"the connection of {self._where} broke ({type(exc).__name__}), so it is opened "
-                "again"
+                f"the connection of {self._where} broke ({type(exc).__name__}). A new subscription "
+                "follows"
             ) from exc
         self._received_s = self._clock.monotonic_s()
         if self._received_s - began_s >= _QUIET_S:

@@ -192,7 +192,7 @@ class Wire:
             raise  # it is so in JSON, too
         except MalformedResponseError as exc:
             if self._is_auto:  # the caller asks again
-                self._give_up_cbor(f"{exc}; the reader uses JSON instead", logging.WARNING)
+                self._give_up_cbor(f"{exc}; GetRecords uses JSON instead", logging.WARNING)
             raise
         return page
 
@@ -208,7 +208,7 @@ class Wire:
             said = f"{where} does not support CBOR (status {response.status_code}, {kind})"
         answer = calls.whole(*calls.send(arguments, json.dumps(arguments).encode()))
         if said:
-            self._give_up_cbor(f"{said}; the reader uses JSON instead")
+            self._give_up_cbor(f"{said}; GetRecords uses JSON instead")
         return answer
 
     def _give_up_cbor(self, sentence: str, level: int | None = None) -> None:

@@ -256,9 +256,9 @@ class SpoutDeadLetterQueue:
             self._context.hooks.error(
                 LetterRefusedError(
                     f"the dead letter of record {shard_id}:{first} could not be written "
-                    f"{how_often} ({described(error)}). The record is not acked, and its dead "
-                    f"letter is written again within {_REFUSED.longest_s:g} s",
-                    "correct the file or function that dead_letter names",
+                    f"{how_often} ({described(error)}). The record stays unresolved, and the spout "
+                    f"retries its dead letter within {_REFUSED.longest_s:g} s",
+                    "correct the file or function in dead_letter",
                 )
             )
 

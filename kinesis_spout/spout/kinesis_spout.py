@@ -102,7 +102,7 @@ class KinesisSpout:
         with self._switch_lock:
             if self._is_open:
                 raise SpoutClosedError(
-                    "the spout is open already", "close it before opening it again"
+                    "the spout is open already", "close the spout before you open it again"
                 )
             self._is_open = True
             try:
@@ -293,7 +293,7 @@ class KinesisSpout:
         session = self._session
         if session is None:
             raise SpoutClosedError(
-                "the spout is not open", "call open(), or use it in a with statement"
+                "the spout is not open", "call open(), or use the spout in a with statement"
             )
         if session.scheduler.error is not None:
             raise session.scheduler.error

@@ -82,11 +82,12 @@ def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
         raise AckerError(
             "the frame passed to acker.anchor has no column messageId, which acker.anchor needs "
             "to identify the records",
-            "call acker.anchor before dropping that column",
+            "call acker.anchor before you drop column messageId",
         )
     if ANCHOR in df.columns:
         raise AckerError(
-            f"the frame passed to acker.anchor has a column {ANCHOR} already", "anchor it only once"
+            f"the frame passed to acker.anchor has a column {ANCHOR} already",
+            "anchor each frame only once",
         )
     site = run.next_site()
     run.anchored.append(site)

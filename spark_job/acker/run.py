@@ -121,7 +121,7 @@ def current_run(operator: str, frame: DataFrame | None = None) -> AckerRun:
         if operator != "anchor":
             raise AckerError(
                 f"acker.{operator}(...) was called before acker.anchor(batch)",
-                "call frame = acker.anchor(batch) first, and pass that frame",
+                "first call frame = acker.anchor(batch), and pass frame",
             )
         run = _RUNS[batch] = AckerRun()
         batch.at_end(run.at_end)

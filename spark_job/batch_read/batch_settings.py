@@ -91,7 +91,8 @@ BATCH_OPTIONS: dict[str, Option] = {
         Option.switch(
             "pushDownFilters",
             "`true` applies filters on `approximateArrivalTimestamp`, `shardId` and `streamName` "
-            "while reading, to read less data. Use it only for a frame with a single filter",
+            "while reading, to read less data. Set the option only for a frame with a single "
+            "filter",
             "false",
         )
     ),
@@ -126,7 +127,7 @@ class BatchSettings:
         if streaming:
             raise ConfigError(
                 f"option {streaming[0]} does not apply to a batch read, which has no application",
-                "omit it, or use spark.readStream with applicationName and zookeeper",
+                "omit the option, or use spark.readStream with applicationName and zookeeper",
             )
         values = values_of(texts_from_options(options, BATCH_OPTIONS), BATCH_OPTIONS)
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))

@@ -144,7 +144,7 @@ def _directory(given: Path | None, *, is_new: bool, keep: bool) -> Iterator[Path
     if is_new:
         place.mkdir(parents=True, exist_ok=True)
         if any(place.iterdir()):
-            remedy = "use a new directory, or add --check to check the demo in this one"
+            remedy = "use a new directory, or add --check to check the demo in this directory"
             raise CliError(f"the directory {place} is not empty", remedy)
     try:
         yield place

@@ -71,7 +71,7 @@ class SinkColumns:
             if field.dataType.typeName() not in _TYPES[name]:
                 raise ConfigError(
                     f"column {name} is of type {field.dataType.simpleString()}",
-                    f"cast it to {' or '.join(_TYPES[name])}, or use to_json for a struct",
+                    f"cast the column to {' or '.join(_TYPES[name])}, or use to_json for a struct",
                 )
             found[name] = index
         if "data" not in found:
@@ -168,7 +168,7 @@ def checked(
     _check(
         pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MOST_KEY_CHARACTERS)),
         "column partitionKey is empty or longer than 256 characters",
-        "shorten it, or write null for a random key",
+        "shorten the key, or write null for a random key",
     )
     sizes = pc.add(pc.binary_length(data), pc.binary_length(keys))
     _check(
@@ -224,7 +224,7 @@ def _check_is_text(texts: pa.Array | None, what: str) -> None:
     except pa.ArrowInvalid:
         found = [text or b"" for text in texts.cast(pa.large_binary()).to_pylist()]
         is_bad = pa.array([text.decode(errors="ignore").encode() != text for text in found])
-        _check(is_bad, f"{what} is not UTF-8", "write it as text, for example with hex()")
+        _check(is_bad, f"{what} is not UTF-8", "write the value as text, for example with hex()")
 
 
 def _random_keys(count: int) -> pa.Array:

@@ -388,7 +388,7 @@ class OutputColumns:
             has = "no column" if doubled is None else f"column {doubled} twice"
             raise ConfigError(
                 f"the schema passed to batch.map_records has {has}",
-                "declare at least one column" if doubled is None else "keep one of them",
+                "declare at least one column" if doubled is None else "keep one of the two columns",
             )
 
     def rows(self, output: object) -> list[dict[str, Any]]:

@@ -232,7 +232,7 @@ class TrackedBatch:
             if PARSED not in self.df.columns:
                 raise ConfigError(
                     "batch.parsed() was called without a scheme, and the source has none",
-                    "pass a scheme to it or to KinesisSource(...)",
+                    "pass a scheme to batch.parsed(...) or to KinesisSource(...)",
                 )
             df = self.df.withColumn(into, self.df[PARSED])
         else:
@@ -368,7 +368,7 @@ def _failing(df: DataFrame, predicate: Column | str | None) -> list[Row]:
         raise ConfigError(
             "the frame passed to batch.fail_where has no column messageId, which names the records "
             "to fail",
-            "keep that column until batch.fail_where is called",
+            "keep column messageId until batch.fail_where is called",
         )
     reasons = [
         F.col(f"`{one.name}`")["malformed"]

@@ -206,8 +206,7 @@ def from_rows(
         )
     except (InvalidSequenceNumberError, IndexError) as exc:
         raise damaged(
-            f"{path} contains a list of unresolved (failed or waiting) records that cannot be "
-            f"read ({exc})"
+            f"{path} contains a list of unresolved records that cannot be read ({exc})"
         ) from exc
     return records if user_records else tuple(map(_of_earlier_version, records))
 

@@ -78,7 +78,7 @@ def encode(value: msgspec.Struct, path: str) -> bytes:
     data = encode_unchecked(value)
     if len(data) > MAX_VALUE_BYTES:
         raise StateTooLargeError(
-            f"{path} would take {len(data)} bytes. The limit for one node is {MAX_VALUE_BYTES} "
+            f"{path} would take {len(data)} bytes. The limit for one znode is {MAX_VALUE_BYTES} "
             "bytes",
             "split the value",
         )
@@ -121,4 +121,4 @@ def _damaged(data: bytes, kind: type, path: str, exc: Exception) -> StoredDataEr
 
 def damaged(what: str) -> StoredDataError:
     """The error of a value that nobody can take as it is."""
-    return StoredDataError(what, "restore the node from a backup, or reset the application")
+    return StoredDataError(what, "restore the znode from a backup, or reset the application")

@@ -288,5 +288,5 @@ def _read_up_to(state: ShardState, floor: SequenceNumber | None) -> SequenceNumb
 def _contradiction(state: ShardState, what: str) -> StoredDataError:
     return StoredDataError(
         f"the stored state of shard {state.shard_id} contradicts itself ({what})",
-        "restore it from a backup, or reset the shard's position",
+        "restore the znode from a backup, or reset the shard's position",
     )

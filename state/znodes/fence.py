@@ -88,7 +88,7 @@ class Fence:
         if self.overtaken:
             raise self._stale()
         raise StaleOwnerError(
-            f"{subject(self.paths)} is not owned by this store", "acquire it first"
+            f"{subject(self.paths)} is not owned by this store", "acquire the ownership first"
         )
 
     def check(self) -> None:

@@ -123,7 +123,7 @@ def _decoded(data: bytes, path: str) -> _StoredHistoryEntry:
     if not inflater.eof:
         raise StoredDataError(
             f"{path} contains {data[:80]!r}, which is not an entry of the history ({why})",
-            "remove it; `kinesis-spout checkpoint rewind` then goes back to an older entry",
+            "remove the znode; `kinesis-spout checkpoint rewind` then goes back to an older entry",
         )
     return decode(text, _StoredHistoryEntry, path, newest_format=HISTORY_FORMAT)
 

@@ -105,7 +105,7 @@ class IdentityZnodes(Nodes, IdentityStore):
             for path in [*sorted(doomed.difference(last)), *last]:
                 if not self._fence.remove_tree(path):
                     raise StateError(
-                        f"another process wrote to {path} while reset removed it",
+                        f"another process wrote to {path} while `reset` removed the znode",
                         "stop the job or spout of the application, and reset again",
                     )
         finally:
@@ -137,8 +137,8 @@ class PauseZnodes(Nodes, PauseStore):
             if refused.refusal is Refusal.NO_NODE:
                 return None  # another operator was faster
             raise StateError(
-                f"the application cannot be resumed, because znode {path} has child nodes",
-                "remove the child nodes, and resume again",
+                f"the application cannot be resumed, because znode {path} has child znodes",
+                "remove the child znodes, and resume again",
             ) from refused
         return stored
 

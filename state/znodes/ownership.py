@@ -218,7 +218,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             remedy = f"stop all tasks first, {other_name}"
         elif holder.task == task:
             what = f"{task.label} of {name} is already run by {who}"
-            remedy = "stop that process first, or run this one with another task index"
+            remedy = "stop that process first, or run this process with another task index"
         else:
             total = holder.task.total
             what = (
@@ -267,7 +267,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                 tasks.append(TaskShare.parse(name))
             except InvalidStoreSettingError as exc:
                 raise StoredDataError(
-                    f"{path}/{name} is not the node of a task", "remove it"
+                    f"{path}/{name} is not the znode of a task", "remove it"
                 ) from exc
         tasks.sort(key=lambda task: (task.total, task.index))
         paths = [self._paths.task_owner(task) for task in tasks]
@@ -293,7 +293,7 @@ def _epoch_number(node: Znode | None, path: str) -> int:
     except ValueError as exc:
         raise StoredDataError(
             f"{path} contains {node.data[:40]!r} instead of a number",
-            "restore it, or remove the application's state",
+            "restore the znode, or remove the application's state",
         ) from exc
 
 

@@ -118,7 +118,7 @@ class ZookeeperPaths:
     def shard(self, shard_id: str) -> str:
         if shard_id in _RESERVED:
             raise InvalidStoreSettingError(
-                f"shard id {shard_id!r} is reserved for another node of the state",
+                f"shard id {shard_id!r} is reserved for another znode of the state",
                 "pass the shard id that Kinesis returned",
             )
         return f"{self.base}/{valid_name('shard id', shard_id)}"

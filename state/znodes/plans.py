@@ -77,7 +77,8 @@ class PlanZnodes(Nodes, PlanStore):
         except TransactionRefusedError as refused:
             if refused.path == path and (version is not None or refused.refusal is _THERE_IS_ONE):
                 raise ConflictError(
-                    f"{path} was changed by another process; nothing was appended, so read it again"
+                    f"{path} was changed by another process. Nothing was appended; read the log "
+                    f"again"
                 ) from refused
             if refused.path == begun and refused.refusal is _THERE_IS_ONE:
                 raise TaskLogError(
@@ -178,7 +179,7 @@ class PlanZnodes(Nodes, PlanStore):
         status = self._status(plan_id, node)
         if status is PlanStatus.OPEN:
             raise ConflictError(
-                f"batch {plan_id} is open, so its outcomes cannot be stored", "close it first"
+                f"batch {plan_id} is open, so no outcome can be stored", "close the batch first"
             )
         if status is PlanStatus.CLOSED:
             self._move(PlanPointer(plan_id, PlanStatus.SETTLED), node, [])

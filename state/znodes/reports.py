@@ -125,7 +125,7 @@ def decode_policy(data: bytes, path: str) -> OutcomePolicy:
     except ValueError as exc:
         raise StoredDataError(
             f"{path} does not contain a valid retry policy ({exc})",
-            "remove it, and the application writes it again",
+            "remove the znode: the application writes it again",
         ) from exc
     return OutcomePolicy(retry=retry, on_failure=on_failure, format=format_)
 
@@ -207,7 +207,7 @@ def _digest(parts: Sequence[bytes]) -> str:
 
 def _damaged(path: str, what: str) -> StoredDataError:
     return StoredDataError(
-        f"{path} {what}", "restore the node, or remove the node to have its records redelivered"
+        f"{path} {what}", "restore the znode, or remove the znode to have its records redelivered"
     )
 
 

@@ -111,7 +111,7 @@ class TransactionRefusedError(StateError):
 
 def conflict(refused: TransactionRefusedError) -> ConflictError:
     """The error of a write whose nodes changed since they were read."""
-    return ConflictError(f"{refused} since it was read; nothing was written, so read it again")
+    return ConflictError(f"{refused} since it was read. Nothing was written; read the znode again")
 
 
 class ZnodeTree(Protocol):

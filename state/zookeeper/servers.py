@@ -114,7 +114,7 @@ def ask_server(
     except TimeoutError as exc:
         raise StoreUnavailableError(
             f"{where} did not answer within {timeout_s:g} s",
-            "check that it is running, that no firewall blocks it, and whether it requires TLS "
+            "check that the server runs, that no firewall blocks it, and whether it requires TLS "
             "(option zookeeperTls)",
         ) from exc
     except (ssl.SSLError, ConnectionResetError):
@@ -122,7 +122,7 @@ def ask_server(
     except OSError as exc:
         raise StoreUnavailableError(
             f"{where} cannot be reached ({exc.strerror or type(exc).__name__})",
-            "check its address, and that it is running",
+            "check the server's address, and that the server runs",
         ) from exc
     return parse_words(answer.decode(errors="replace"))
 

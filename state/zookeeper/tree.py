@@ -469,7 +469,7 @@ class ZookeeperTree:
         """Called by kazoo when the connection is lost or made. Must not block."""
         if state == KazooState.SUSPENDED:
             _log.warning(
-                "the connection to ZooKeeper at %s was lost; it is being restored", self._address
+                "the connection to ZooKeeper at %s was lost. The client reconnects", self._address
             )
         elif state == KazooState.CONNECTED:
             for watch in tuple(self._watches):
@@ -500,7 +500,7 @@ class ZookeeperTree:
             return StoreUnavailableError(
                 f"ZooKeeper at {self._address} accepted the connection, but opened no session "
                 f"within {self._connect_timeout_s:g} s",
-                "check that it is running, and whether it requires TLS (option zookeeperTls)",
+                "check that the server runs, and whether it requires TLS (option zookeeperTls)",
             )
         return self._unavailable(self._connect_timeout_s)
 
@@ -520,7 +520,7 @@ class ZookeeperTree:
             return StoreAccessError(
                 f"ZooKeeper at {self._address} denies access to {where} for "
                 f"{self._security.identity()}",
-                "check the user and password, or the access control list of that node",
+                "check the user and password, or the ACL of the znode",
             )
         if isinstance(exc, kazoo_errors.InvalidACLError):
             return StoreAccessError(

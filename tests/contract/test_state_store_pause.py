@@ -52,7 +52,7 @@ def test_a_node_that_a_person_created_pauses_too(store_world: StoreWorld, data: 
 
 def test_a_pause_that_cannot_be_removed_is_an_error(store_world: StoreWorld) -> None:
     store_world.put("paused/below", b"")
-    with pytest.raises(StateError, match="child nodes"):
+    with pytest.raises(StateError, match="child znodes"):
         store_world.open().pause.end()
 
 

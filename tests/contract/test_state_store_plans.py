@@ -45,7 +45,7 @@ def test_only_the_newest_plan_is_closed_and_settled(store_world: StoreWorld) -> 
     for act in (store.plans.close, store.plans.mark_settled):
         with pytest.raises(ConflictError, match=r"that is 1-aa \(open\)"):
             act("1-bb")
-    with pytest.raises(ConflictError, match="close it first"):
+    with pytest.raises(ConflictError, match="close the batch first"):
         store.plans.mark_settled("1-aa")
 
 
@@ -86,7 +86,7 @@ def test_a_task_that_closes_a_plan_which_another_is_closing_may_look_again(
     second, tree = interposed(store_world.open())
     second.ownership.acquire(OTHER, timeout_s=10, task=TaskShare(1, 2))
     tree.before_write("/plan", lambda: first.plans.close("1-aa"))
-    with pytest.raises(ConflictError, match="so read it again"):
+    with pytest.raises(ConflictError, match="read the znode again"):
         second.plans.close("1-aa")
     assert second.plans.pointer() == PlanPointer("1-aa", PlanStatus.CLOSED)
 

@@ -265,11 +265,11 @@ def test_a_damaged_part_is_an_error(store: StoreTopics, store_world: StoreWorld)
         store_world.put(f"{REPORT}/{last}", damage)
         with pytest.raises(
             StoredDataError,
-            match="parts that were changed since they were written; restore the node",
+            match="parts that were changed since they were written; restore the znode",
         ):
             store.reports.read("1-aa")
     store_world.remove(f"{REPORT}/{last}")
-    with pytest.raises(StoredDataError, match="of which 1 are missing; restore the node"):
+    with pytest.raises(StoredDataError, match="of which 1 are missing; restore the znode"):
         store.reports.read("1-aa")
 
 
@@ -285,7 +285,7 @@ def test_only_the_owner_takes_the_mark_off(store_world: StoreWorld) -> None:
     """
     store = owned(store_world)
     store.reports.mark_tracked(BLOCKING)
-    with pytest.raises(StaleOwnerError, match="acquire it first"):
+    with pytest.raises(StaleOwnerError, match="acquire the ownership first"):
         store_world.open().reports.clear_policy()
     store_world.lose_session(store)
     new = owned(store_world, OTHER)

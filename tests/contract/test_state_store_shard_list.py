@@ -126,9 +126,9 @@ def test_the_owner_of_the_whole_always_leads(store_world: StoreWorld) -> None:
     assert store.shard_list.try_lead()
     store.shard_list.save(["a"])
     assert store_world.children("epoch") == []
-    with pytest.raises(StaleOwnerError, match="acquire it first"):
+    with pytest.raises(StaleOwnerError, match="acquire the ownership first"):
         store_world.open().shard_list.try_lead()
-    with pytest.raises(StaleOwnerError, match="acquire it first"):
+    with pytest.raises(StaleOwnerError, match="acquire the ownership first"):
         store_world.open().shard_list.save(["b"])
 
 

@@ -145,7 +145,7 @@ def test_a_log_that_was_removed_by_hand_is_not_begun_again(
     """
     version = store.plans.append_log("1-aa", 0, log_of(3, sealed=False), None)
     store_world.remove("batches/1-aa/0/end")
-    with pytest.raises(ConflictError, match="so read it again"):
+    with pytest.raises(ConflictError, match="read the log again"):
         store.plans.append_log("1-aa", 0, log_of(3, 4), version)
     assert store.plans.read_log("1-aa", 0) == NOTHING
     with pytest.raises(TaskLogError, match="was removed"):

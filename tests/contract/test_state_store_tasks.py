@@ -139,7 +139,7 @@ def test_a_foreign_node_below_owner_is_named_in_an_error(store_world: StoreWorld
     """It is neither waited for nor removed."""
     store_world.put("owner/somebody", b"")
     with pytest.raises(
-        StoredDataError, match=r"flights/owner/somebody is not the node of a task; remove it"
+        StoredDataError, match=r"flights/owner/somebody is not the znode of a task; remove it"
     ):
         store_world.open().ownership.acquire(OWNER, timeout_s=0)
 

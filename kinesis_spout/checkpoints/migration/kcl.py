@@ -104,8 +104,8 @@ def origin_of(
         notes=(
             "records that a KCL worker processed after its last checkpoint are read again",
             *(
-                f"worker {owner} still has leases. Stop the worker: the records that it processes "
-                "from now on would be read again"
+                f"worker {owner} still has leases. Stop the worker, because records that it "
+                "processes from now on would be read again"
                 for owner in sorted(owners)
             ),
         ),

@@ -180,7 +180,7 @@ def test_a_stream_that_is_not_there_is_a_failure(fake: ServedFake) -> None:
 @pytest.mark.parametrize(
     ("status", "verdict", "advice"),
     [
-        ("CREATING", FAILED, "wait until it is ACTIVE"),
+        ("CREATING", FAILED, "wait until the stream is ACTIVE"),
         ("DELETING", FAILED, "create the stream again"),
         ("UPDATING", OK, "UPDATING"),
     ],

@@ -78,7 +78,7 @@ def test_a_job_that_has_run_keeps_its_nodes(zookeeper_chroot: str, kazoo: KazooC
 @pytest.mark.parametrize(
     ("allowed", "said"),
     [
-        ({"read": True}, "may not create or delete nodes below it"),
+        ({"read": True}, "may not create or delete znodes there"),
         ({"create": True, "delete": True, "write": True}, "denies access to"),
     ],
 )

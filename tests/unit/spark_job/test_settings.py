@@ -379,7 +379,7 @@ def test_options_that_mean_the_same_give_the_same_settings(
         ({"kinesis.startingPosition": '{"shardId-0": {}}'}, "kinesis-spout import"),
         ({"kinesis.startingPosition": "AT_TIMESTAMP"}, "kinesis-spout import"),
         ({"initialPosition": '{"at_timestamp": "1"}'}, "set startingPosition to the time"),
-        ({"kinesis.sink.recordTtl": "1"}, "it belongs to the sink"),
+        ({"kinesis.sink.recordTtl": "1"}, "the option belongs to the sink"),
         ({"kinesis.nothing": "1"}, "option kinesis.nothing is not known"),
     ],
 )

@@ -40,7 +40,7 @@ def export(**changes: object) -> bytes:
 DAMAGED: list[tuple[Callable[[bytes], object], str, list[bytes | str]]] = [
     (
         state,
-        "restore the node from a backup, or reset the application$",
+        "restore the znode from a backup, or reset the application$",
         [
             '"7"',
             '{"checkpoint":"1e5","format":1,"readPosition":"AT:1"}',
@@ -61,7 +61,7 @@ DAMAGED: list[tuple[Callable[[bytes], object], str, list[bytes | str]]] = [
     ),
     (
         lambda data: decode_log(data, PATH),
-        "contains b.*; restore the node",
+        "contains b.*; restore the znode",
         [
             b"\xff",
             '{"shards":[{"shardId":"s","position":"SOMEWHERE"}]}',
