@@ -547,8 +547,7 @@ FIELDS = {
     },
     "StoredOutcome": {
         "shardId": "the id of the shard",
-        "unresolved": "the records of the shard that failed. All other records of the batch are "
-        "acked",
+        "unresolved": "the failed records of the shard. All other records of the batch are acked",
     },
 }
 
