@@ -5,7 +5,6 @@ reads on from there.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
@@ -40,10 +39,6 @@ from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, rows_of, run
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 from tests.support.state.trees import DyingTree
-
-if TYPE_CHECKING:
-    pass
-
 
 DAY_MS = 24 * 3600_000
 
