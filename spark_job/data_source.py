@@ -52,6 +52,8 @@ SCHEMA_DDL = (
     "data BINARY, approximateArrivalTimestamp TIMESTAMP, attempt INT, messageId STRING"
 )
 _TYPES = dict(column.split() for column in SCHEMA_DDL.split(", "))
+# A session may say that TIMESTAMP is a type without a zone (`spark.sql.timestampType`).
+_IN_EVERY_SESSION = SCHEMA_DDL.replace("TIMESTAMP", "TIMESTAMP_LTZ")
 PARSED = "parsed"
 """The column of a source with a scheme (`spark_job.scheme_column`)."""
 _tasks_read = itertools.count()  # by this process
@@ -229,10 +231,10 @@ def _reporting(driver: QueryDriver) -> Iterator[None]:
 def schema_ddl(scheme: RecordScheme | None) -> str:
     """The columns of a source with this scheme, or without one."""
     if scheme is None:
-        return SCHEMA_DDL
+        return _IN_EVERY_SESSION
     from scheme.record_scheme import outcome_ddl  # noqa: PLC0415  # only with a scheme
 
-    return f"{SCHEMA_DDL}, {PARSED} {outcome_ddl(scheme)}"
+    return f"{_IN_EVERY_SESSION}, {PARSED} {outcome_ddl(scheme)}"
 
 
 def with_scheme(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import TimestampType
 
 from kinesis_spout.aggregation.packing import PackedRecord, Packer
 from kinesis_spout.service.record_putter import OutgoingRecord
@@ -188,6 +189,19 @@ def test_a_misspelt_reader_option_is_refused_when_the_frame_is_made(spark: Spark
     register(spark)
     with pytest.raises(Exception, match=r"did you mean startingPosition\?"):
         spark.readStream.format("kinesis").option("startingPositon", "LATEST").load()
+
+
+def test_arrival_times_have_a_zone_whatever_a_session_calls_a_timestamp(
+    ran: Ran, spark: SparkSession
+) -> None:
+    before = str(spark.conf.get("spark.sql.timestampType"))
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        frame = ran.stream.source().read_stream(spark)
+    finally:
+        spark.conf.set("spark.sql.timestampType", before)
+    assert frame.schema["approximateArrivalTimestamp"].dataType == TimestampType()
+    assert frame.schema == ran.frame.schema
 
 
 def test_what_is_refused_when_the_query_starts_is_its_error(
