@@ -264,7 +264,7 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
     if any(parent._acker is not acker for parent in parents):  # noqa: SLF001  # of the same file
         raise IllegalAckerEventError(
             "a tuple was anchored to trees of different ackers",
-            "create these spouts with the same acker",
+            "anchor a tuple only to parts of emissions of one spout",
         )
     edges: dict[int, int] = {}
     with acker.lock:

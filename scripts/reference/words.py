@@ -733,8 +733,8 @@ ERRORS = {
     "IllegalAckerEventError": Trouble(
         "A tuple was acked or failed twice, an emission got two outcomes in one `with` block, or "
         "a root does not belong to this acker. Nothing was changed.",
-        "Ack or fail each tuple and emission once. Create spouts whose tuples are joined with the "
-        "same acker.",
+        "Ack or fail each tuple and emission once. Anchor a tuple only to parts of emissions of "
+        "one spout.",
     ),
     "IllegalTrackerEventError": Trouble(
         "A record was acked or failed in a state that does not allow it. Nothing was changed.",
