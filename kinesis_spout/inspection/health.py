@@ -11,7 +11,8 @@ The window is between two snapshots. It is the only measure of patience, so ther
              the one before it, or that no process works on; or a record that failed before the
              window began, and failed again at a retry, holds it to keep the order; or no process
              reads it, as the last run has ended with an error; or it has records whose dead
-             letters are refused; or a spout's program answers nothing
+             letters are refused; or a spout's program answers nothing; or a spout's reads have
+             failed since before the window, and they are refused, or nobody can tell how far it is
     losing   records have expired unread, or may have: the shard is not listed any more and its end
              was not read, or nothing was verified for longer than the stream keeps its records
     unknown  nobody asked the service for the shard's tip, and the state does not tell; or the
@@ -32,6 +33,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    CredentialsError,
+    KeyAccessError,
+    StaleCredentialsError,
+)
 from kinesis_spout.shards.lineage import ShardPhase
 from state.position import TRIM_HORIZON
 from state.report import OnFailure, ReportStatus
@@ -45,6 +52,10 @@ if TYPE_CHECKING:
     from state.store.history import OperatorMove
     from state.store.runs import RunLog
 
+_REFUSALS = frozenset(
+    one.__name__
+    for one in (AccessDeniedError, KeyAccessError, CredentialsError, StaleCredentialsError)
+)
 OVER = frozenset({ShardPhase.FINISHED, ShardPhase.PAST})
 READ_PHASES = frozenset({ShardPhase.READABLE, ShardPhase.DRAINING})
 
@@ -343,7 +354,18 @@ class Look:
         has_failed = run is not None and run.end is not None and run.end.kind == FAILED
         is_down = has_failed and not is_over and not self.now.stored.paused
         is_down = is_down or self.now.refused_letters_for(shard_id) is not None
+        is_down = is_down or self._gets_no_records(shard_id)
         return worst(self._judged_by_position(shard_id), Health.STALLED if is_down else Health.OK)
+
+    def _gets_no_records(self, shard_id: str) -> bool:
+        """Whether the shard's process reports that its reads have failed since before the window.
+        Its error may be that of another shard, unless its credentials are refused.
+        """
+        fails = self.now.log_for(shard_id).failing_reads
+        if fails is None or fails.since_ms >= self.before.now_ms or not self.is_read(shard_id):
+            return False
+        is_known = fails.error in _REFUSALS or self.keeps_up(shard_id) is None
+        return is_known and not self.now.stored.paused and not self.has_moved(shard_id)
 
     def _judged_by_position(self, shard_id: str) -> Health:
         phase, was = self.phase(shard_id), self.before.lineage.phase(shard_id)

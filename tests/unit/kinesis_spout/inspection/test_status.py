@@ -26,7 +26,7 @@ from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.store.ownership import ProcessState, TaskShare
-from state.store.runs import DONE, FAILED, NoAnswers, RefusedLetters, RunEnd
+from state.store.runs import DONE, FAILED, NoAnswers, ReadTrouble, RefusedLetters, RunEnd
 from state.store.view import StoredApplication
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
@@ -54,7 +54,7 @@ from tests.support.inspection.looks import (
 from tests.support.shell.pages import ROOT
 
 if TYPE_CHECKING:
-    from kinesis_spout.inspection.health import Look
+    from kinesis_spout.inspection.health import Look, TipAnswer
     from kinesis_spout.service.shard_info import ShardInfo
     from state.shard_state import ShardState
 
@@ -112,6 +112,13 @@ def spout(*held: Any) -> Look:
     log = run_log(HOUR_MS, kind="spout", max_attempts=4, refused_letters=REFUSED)
     parts = (ONE, state(1, after(5), unresolved=held))
     return look(*parts, tips={1: AT_TIP}, runs={TaskShare(0, 1): log}, **SPOUT)
+
+
+def no_reads(*, error: str, tips: dict[int, TipAnswer]) -> Look:
+    """A spout whose reads have failed for an hour."""
+    fails = ReadTrouble(since_ms=NOW_MS - HOUR_MS, says="no", error=error)
+    log = run_log(HOUR_MS, kind="spout", failing_reads=fails)
+    return look(ONE, HERE, tips=tips, runs={TaskShare(0, 1): log}, **SPOUT)
 
 
 # A look, and the verdict with its headline: how it begins, and how it ends where that matters.
@@ -178,6 +185,16 @@ VERDICTS: list[tuple[Look, str]] = [
     (
         three(unanswered={shard(2): KinesisError("GetRecords failed (InternalFailure)")}),
         "unknown: Kinesis does not answer for shard 2: GetRecords failed (InternalFailure)",
+    ),
+    # a spout reports that it gets no records: that is known without a right to read
+    (
+        no_reads(error="ThrottledError", tips={}),
+        "stalled: the reads of the spout (pid 42 on host-a) have failed since 07:00:00 with: no; 1",
+    ),
+    (no_reads(error="ThrottledError", tips={1: AT_TIP}), "ok: no shard is more than 10 s behind"),
+    (
+        no_reads(error="StaleCredentialsError", tips={1: AT_TIP}),
+        "stalled: the reads of the spout (pid 42 on host-a) have failed since 07:00:00 with: no; 1",
     ),
     # who holds up whom
     (
