@@ -1,9 +1,10 @@
 """`kinesis-spout drill`: does something to a running job, and says whether it kept its promises."""
 
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -126,7 +127,7 @@ def drill(
         payload=payload,
         seed=seed,
     )
-    _check(names or [], setting)
+    _check(names or [], setting, {"--json": json_file, "--html": html_file})
     with usage_errors("NAME"):
         chosen, left_out = choose(names or [], setting, minutes=minutes)
     with StopSignals(once=True):
@@ -171,8 +172,14 @@ def drill(
         raise typer.Exit(FAILED)
 
 
-def _check(names: Sequence[str], setting: Setting) -> None:
-    """Raises typer's usage error for options that contradict each other, or name no function."""
+def _check(names: Sequence[str], setting: Setting, files: Mapping[str, Path | None]) -> None:
+    """Raises typer's usage error for options that contradict each other, name no function, or name
+    a file that cannot be written: a drill takes minutes, and a soak hours.
+    """
+    for name, file in files.items():
+        if file is not None and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK)):
+            problem = f"{file} cannot be written; pass a file in a folder that exists"
+            raise wrong_usage(name, problem)
     if setting.spout and (setting.process or setting.executors):
         raise wrong_usage(
             "--spout", "--process and --executors need a Spark job; omit them, or omit --spout"

@@ -87,6 +87,8 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
             "--consumer-name: with --read-mode efo, set either",
         ),
         ("drill", "pass the name of a drill"),
+        ("drill kill-driver --json no/such/verdict.json", "no/such/verdict.json cannot be written"),
+        ("drill kill-driver --html .", ". cannot be written"),
         ("drill kill-drivr", "did you mean kill-driver"),
         ("drill kill-driver --spout --process m:f", "need a Spark job"),
         ("drill kill-driver --region eu-west-1", "--stream-prefix"),
