@@ -191,7 +191,10 @@ VERDICTS: list[tuple[Look, str]] = [
         no_reads(error="ThrottledError", tips={}),
         "stalled: the reads of the spout (pid 42 on host-a) have failed since 07:00:00 with: no; 1",
     ),
-    (no_reads(error="ThrottledError", tips={1: AT_TIP}), "ok: no shard is more than 10 s behind"),
+    (
+        no_reads(error="ThrottledError", tips={1: AT_TIP}),
+        "ok: 1 shard is read up to the newest record",
+    ),
     (
         no_reads(error="StaleCredentialsError", tips={1: AT_TIP}),
         "stalled: the reads of the spout (pid 42 on host-a) have failed since 07:00:00 with: no; 1",
