@@ -166,6 +166,8 @@ _RESERVED = frozenset({"mode", "partitionby", "replacewhere", "txnappid", "txnve
 _FORMAT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _PLAN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _SECRET = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
+# Of the URL of a database: jdbc:postgresql://db/ops?user=etl&password=...
+_PARAMETER = re.compile(r"[?&;]([^?&;=]+)=([^?&;]+)")
 _USER_INFO = re.compile(r"//[^/@\s]*@")
 _SHORTEST_SECRET = 4
 # Spark's own default cuts times to milliseconds.
@@ -252,7 +254,8 @@ class WriterSink(LetterSink):
 
     def without_secrets(self, text: str) -> str:
         text = _USER_INFO.sub("//***@", text)
-        for name, value in self.options:
+        in_urls = (found for _, value in self.options for found in _PARAMETER.findall(value))
+        for name, value in (*self.options, *in_urls):
             if _SECRET.search(name) and len(value) >= _SHORTEST_SECRET:
                 text = text.replace(value, "***")
         return text

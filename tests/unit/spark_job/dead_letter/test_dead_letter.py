@@ -95,6 +95,13 @@ class RecordedWriter:
         return self
 
 
+@pytest.mark.parametrize("url", ["jdbc:x?user=sa&password=%s&ssl=true", "jdbc:y;PASSWORD=%s"])
+def test_an_error_hides_the_password_in_the_url_of_a_table(url: str) -> None:
+    with pytest.raises(DeadLetterError, match=r"refused for sa:\*\*\*") as caught:
+        DeadLetter("jdbc", url=url % SECRET).write(RecordedWriter(), plan_id="12-ab")  # type: ignore[arg-type]  # a fake
+    assert SECRET not in str(caught.value)
+
+
 def test_letters_are_appended_to_a_table_and_its_error_hides_the_password() -> None:
     frame: Any = RecordedWriter()
     dead_letter = DeadLetter("jdbc", url="jdbc:x", password=SECRET, truncate=True)
