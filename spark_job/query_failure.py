@@ -243,9 +243,14 @@ class QueryEnds(StreamingQueryListener):
             ).start()
 
     def report_the_rest(self) -> None:
-        """Of queries that have failed, and whose event has not come: the process is ending."""
+        """Of queries that have failed, and whose event has not come: the process is ending. While
+        the JVM ends after it, Spark would log an error for each event that finds no Python.
+        """
         with self._lock:
             queries, self._queries = list(self._queries.values()), {}
+        if queries:
+            with suppress(Exception):
+                self._manager.removeListener(self)
         for query, started_ms in queries:
             with suppress(Exception):
                 if not query.isActive:

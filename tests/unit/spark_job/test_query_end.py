@@ -82,7 +82,9 @@ def test_a_listener_raises_nothing() -> None:
         raise ConnectionError("the session has ended")
 
     query = SimpleNamespace(isActive=False, exception=exception)
-    ends = QueryEnds(SimpleNamespace(get=lambda _: query), SystemClock())
+    removed: list[object] = []
+    manager = SimpleNamespace(get=lambda _: query, removeListener=removed.append)
+    ends = QueryEnds(manager, SystemClock())
     event: Any = SimpleNamespace(id="1", runId="2", exception=None)
     ends.onQueryTerminated(event)
     ends.onQueryStarted(event)
@@ -90,6 +92,7 @@ def test_a_listener_raises_nothing() -> None:
     assert len(asked) == 1
     ends.report_the_rest()
     assert len(asked) == 1, "it was told"
+    assert removed == [ends]
     broken = QueryEnds(SimpleNamespace(), SystemClock())
     broken.onQueryStarted(event)
     broken.report_the_rest()
