@@ -58,8 +58,8 @@ _CONSUMER_LIMIT = (
 )
 _ADVICE_OF = {
     "GetShardIterator": {
-        _REFUSED: "check that the position belongs to this shard of this stream, or move the "
-        "stored position with kinesis-spout checkpoint set",
+        _REFUSED: "check that the position belongs to this shard of this stream; if the position "
+        "is stored in ZooKeeper, move it with kinesis-spout checkpoint set",
     },
     "SubscribeToShard": {
         _THROTTLED: "try again later: SubscribeToShard is rate-limited",
