@@ -6,11 +6,13 @@ pages lead to files that are there; those inside of the site are checked by its 
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import itertools
 import re
 import shlex
+import symtable
 import tomllib
 from functools import cache
 from pathlib import PurePosixPath
@@ -122,6 +124,27 @@ def is_there(module: str, name: str) -> bool:
     return True
 
 
+def names_of(text: str) -> tuple[set[str], set[str]]:
+    """The names that a Python block needs from elsewhere, and those that it gives."""
+    module = symtable.symtable(text, "page", "exec")
+    given = {
+        one.get_name()
+        for one in module.get_symbols()
+        if one.is_assigned() or one.is_imported() or one.is_namespace()
+    }
+    needed: set[str] = set()
+    tables = [module]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        needed |= {
+            one.get_name()
+            for one in table.get_symbols()
+            if one.is_referenced() and (table is module or one.is_global())
+        }
+    return needed - given - set(dir(builtins)), given
+
+
 def saved_modules() -> set[str]:
     """The files that pages tell the reader to save, by their modules."""
     return {name for page in pages() for name in re.findall(r"`(\w+)\.py`", page.prose)}
@@ -156,6 +179,20 @@ def test_python_blocks_compile_and_name_imports_and_arguments_that_there_are(blo
     for name, call in calls(block):
         if name in KNOWN:
             assert unknown_arguments(name, call) == set(), f"{block}: {name}"
+
+
+def test_python_blocks_need_no_names_that_their_page_has_not_given() -> None:
+    """Imported or assigned in the block, or in an earlier block of the page."""
+    needed, _ = names_of("import a\ndef f(x):\n    return a.b(x, later, [y for y in x])\n")
+    assert needed == {"later"}, "otherwise this test could not fail"
+    missing: dict[str, set[str]] = {}
+    for page in pages():
+        known: set[str] = set()
+        for block in page.of("python", "py"):
+            needed, given = names_of(block.text)
+            missing[str(block)] = needed - known
+            known |= given
+    assert {block: names for block, names in missing.items() if names} == {}
 
 
 def test_python_blocks_give_the_source_values_that_it_takes() -> None:
