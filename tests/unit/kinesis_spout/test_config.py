@@ -1,10 +1,11 @@
 """Configuration is checked when it is created, shows no secret, and agrees with the declaration of
-options.
+options; errors name what is wrong, and tell transient from final faults.
 """
 
 from __future__ import annotations
 
 import contextlib
+import pickle
 from dataclasses import fields
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesis_spout import errors
 from kinesis_spout.config import (
     AwsConfig,
     ReadRate,
@@ -23,7 +25,18 @@ from kinesis_spout.config import (
     parse_duration_ms,
     parse_size_bytes,
 )
-from kinesis_spout.errors import ConfigError
+from kinesis_spout.errors import (
+    ConfigError,
+    KeyThrottledError,
+    KinesisError,
+    ServiceUnavailableError,
+    StaleCredentialsError,
+    StillThrottledError,
+    SubscriptionInUseError,
+    ThrottledError,
+    described,
+    text_of,
+)
 from kinesis_spout.options import SHARED
 from kinesis_spout.spout import SpoutConfig
 from scheme import JsonScheme
@@ -31,6 +44,7 @@ from spark_job.kinesis_source import KinesisSource
 from spark_job.options import OPTIONS, RETIRED
 from spark_job.settings import QuerySettings
 from state.zookeeper.security import ZookeeperSecurity
+from tests.support.outcomes.odd_errors import ODD_ERRORS, Unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -315,3 +329,45 @@ def test_the_spout_refuses_what_the_reader_refuses(
     with pytest.raises(ConfigError) as refused:
         QuerySettings.from_options({SHARED[option].name: str(value)})
     assert str(refused.value) == f"option {SHARED[option].name} is {str(value)!r}; use {rule}"
+
+
+def test_only_transient_faults_are_retryable() -> None:
+    """Retry loops decide by the class alone."""
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, KinesisError)
+    ]
+    waits = {ServiceUnavailableError, SubscriptionInUseError, StaleCredentialsError}
+    transient = {ThrottledError, KeyThrottledError, *waits}
+    assert {kind for kind in kinds if kind.retryable} == transient
+    assert issubclass(StillThrottledError, ThrottledError)
+
+
+def test_a_bad_option_is_a_value_error_that_names_option_value_and_rule() -> None:
+    """Also under another front end's name of the option, and pickled, as by Spark's workers."""
+    error = ConfigError.of("read_rate", "must be above 0", -1)
+    error = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
+    assert isinstance(error, ValueError)
+    assert str(error) == "option read_rate: -1 must be above 0"
+    assert str(error.respelt("readRate")) == "option readRate: -1 must be above 0"
+    assert error.respelt("readRate").option == "readRate"
+
+
+@pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda one: type(one).__name__)
+def test_any_error_has_a_description_that_can_be_stored(error: BaseException) -> None:
+    assert described(Unprintable()) == "Unprintable: its message cannot be formatted: RuntimeError"
+    assert described(ValueError()) == "ValueError"
+    found = described(error)
+    assert found.startswith(text_of(type(error).__name__))
+    assert len(found.encode()) <= 4_000
+    assert "\0" not in found
+
+
+def test_an_interrupt_during_the_text_is_no_text() -> None:
+    class Interrupting:
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        text_of(Interrupting())

@@ -1,10 +1,12 @@
 """The commands' screens: no figure and no name is cut, whatever the terminal's width, nothing is
-markup, and commands can be pasted.
+markup, commands can be pasted, and texts hide nothing.
 """
 
 from __future__ import annotations
 
 import io
+import sys
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +20,7 @@ from kinesis_spout.cli.status import COLOURS, shard_table, status_screen
 from kinesis_spout.inspection.explanation import grouped
 from kinesis_spout.inspection.health import EXIT_CODES, Health
 from kinesis_spout.inspection.status import ShardStatus, status_of
+from kinesis_spout.inspection.wording import visible
 from kinesis_spout.shards.lineage import ShardPhase
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics
 from state.position import SHARD_END
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
     from kinesis_spout.service.shard_info import ShardInfo
     from state.shard_state import ShardState
+
 
 SEQUENCE = 49680528460468587414028314211265325837169881421457653762
 MINUTE_MS = 60_000
@@ -148,3 +152,15 @@ def test_what_others_have_written_is_text_and_no_markup() -> None:
     assert r"'[red]x[/] \x1b[2J second line'" in said
     assert "\x1b" not in said
     assert lines_of(shard_tree("[red]x[/]", []), 80) == ["[red]x[/]"]
+
+
+def test_no_character_is_unseen_and_what_is_seen_stays() -> None:
+    """Controls, formats, surrogates and separators of lines get an escape, all that Unicode has."""
+    hidden = [
+        char
+        for char in map(chr, range(sys.maxunicode + 1))
+        if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and visible(char) == char
+    ]
+    assert hidden == []
+    seen = "Zürich 東京 שלום नमस्ते e\u0301 & <b> \"' 😀 → ✓"
+    assert visible(seen) == seen
