@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.testing.service import requests
-from tests.support.kinesis.fake_calls import SHARD, STREAM
 
 if TYPE_CHECKING:
     from kinesis_spout.testing import FakeKinesis, Subscription
-    from kinesis_spout.testing.service.answers import SubscribeToShardEvent
+
+
+STREAM = "orders"
+SHARD = "shardId-000000000000"
 
 
 def register(fake: FakeKinesis, name: str = "reader") -> str:
@@ -34,15 +36,3 @@ def subscribe(
             consumer_arn=consumer_arn, shard_id=shard_id, starting_position=starting
         )
     )
-
-
-def event_of(subscription: Subscription) -> SubscribeToShardEvent:
-    """The event that is there now; the call fails if there is none."""
-    event = subscription.next_event()
-    assert event is not None
-    return event
-
-
-def pushed(subscription: Subscription) -> list[bytes]:
-    """The data of the event that is there now."""
-    return [record.data for record in event_of(subscription).records]

@@ -12,28 +12,57 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.testing import (
+    FakeKinesis,
     FakeKinesisProtocol,
+    FakeKinesisSettings,
+    ManualClock,
     ServiceError,
     TransportFaultError,
     timeout,
     truncate,
 )
 from kinesis_spout.testing.service import requests
-from tests.support.kinesis.fake_calls import (
-    SHARD,
-    STREAM,
-    data,
-    iterator,
-    new_fake,
-    page,
-)
-from tests.support.kinesis.fake_consumers import event_of, register, subscribe
+from tests.support.kinesis.fake_consumers import SHARD, STREAM, register, subscribe
 
 if TYPE_CHECKING:
+    from kinesis_spout.testing import Subscription
+    from kinesis_spout.testing.service.answers import GetRecordsAnswer, SubscribeToShardEvent
     from tests.support.kinesis.services import ServedFake
 
 
 HOUR_S = 3_600
+
+
+def new_fake(*, shards: int = 1, **settings: Any) -> tuple[FakeKinesis, ManualClock]:
+    """A fake with one stream, and its clock."""
+    clock = ManualClock()
+    fake = FakeKinesis(settings=FakeKinesisSettings(**settings), clock=clock)
+    fake.create(STREAM, shards=shards)
+    return fake, clock
+
+
+def iterator(
+    fake: FakeKinesis, kind: str = "TRIM_HORIZON", *, shard_id: str = SHARD, **members: Any
+) -> str:
+    request = requests.GetShardIterator(
+        stream_name=STREAM, shard_id=shard_id, shard_iterator_type=kind, **members
+    )
+    return fake.get_shard_iterator(request).shard_iterator
+
+
+def page(fake: FakeKinesis, start: str | None, *, limit: int | None = None) -> GetRecordsAnswer:
+    return fake.get_records(requests.GetRecords(shard_iterator=start, limit=limit))
+
+
+def data(answer: GetRecordsAnswer) -> list[bytes]:
+    return [record.data for record in answer.records]
+
+
+def event_of(subscription: Subscription) -> SubscribeToShardEvent:
+    """The event that is there now; the call fails if there is none."""
+    event = subscription.next_event()
+    assert event is not None
+    return event
 
 
 def test_an_iterator_lives_for_five_minutes() -> None:
