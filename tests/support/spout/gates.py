@@ -11,6 +11,7 @@ from tests.support.state.trees import ForwardingTree
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.testing import FakeKinesis
     from state.znodes.tree import Operation, Znode, ZnodeTree
 
@@ -68,3 +69,27 @@ class GatedTree(ForwardingTree):
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
         self._gate.go_through()
         return super().read(paths)
+
+
+class LetterSink:
+    """Refuses the letters whose numbers are in `refused`, all while it is not up, and hangs at the
+    gate of one that has one. `sizes`: of the payloads that it took.
+    """
+
+    def __init__(self, *, is_up: bool = True) -> None:
+        self.is_up = is_up
+        self.refused: set[str] = set()
+        self.gates: dict[str, Gate] = {}
+        self.calls: list[str] = []
+        self.taken: list[str] = []
+        self.sizes: set[int | None] = set()
+
+    def __call__(self, letter: Letter) -> None:
+        number = letter.sequence_number
+        self.calls.append(number)
+        if not self.is_up or number in self.refused:
+            raise OSError("no room")
+        if (gate := self.gates.get(number)) is not None:
+            gate.go_through()
+        self.taken.append(number)
+        self.sizes.add(None if letter.data is None else len(letter.data))

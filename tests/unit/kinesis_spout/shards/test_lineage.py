@@ -17,8 +17,6 @@ from kinesis_spout.shards.lineage import (
     task_of,
     unresolved_ancestors,
 )
-from state.position import TRIM_HORIZON
-from state.shard_state import ShardState
 from tests.support.state.shard_values import (
     LEFT,
     RIGHT,
@@ -28,10 +26,12 @@ from tests.support.state.shard_values import (
     shard,
     state,
     waiting,
+    with_records,
 )
 
 if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
+    from state.shard_state import ShardState
 
 
 # phases -------------------------------------------------------------------------------------------
@@ -236,14 +236,10 @@ def test_hash_keys_that_no_open_shard_covers_are_holes(
 # ancestors ----------------------------------------------------------------------------------------
 def states(**parents: str) -> dict[str, ShardState]:
     """By name, a shard's parents. A name in capitals has an unresolved record."""
+    found = {name: state(name, *named) for name, named in parents.items()}
     return {
-        shard: ShardState(
-            shard_id=shard,
-            read_position=TRIM_HORIZON,
-            parents=tuple(named),
-            unresolved=(waiting(1),) if shard.isupper() else (),
-        )
-        for shard, named in parents.items()
+        name: with_records(one, waiting(1)) if name.isupper() else one
+        for name, one in found.items()
     }
 
 

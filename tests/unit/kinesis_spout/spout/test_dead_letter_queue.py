@@ -14,14 +14,13 @@ from kinesis_spout.spout.dead_letter_queue import (
 )
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.threads import DaemonPool
-from tests.support.spout.gates import Gate
+from tests.support.spout.gates import Gate, LetterSink
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 
@@ -34,27 +33,6 @@ class Errors(SpoutListener):
     def error(self, error: Exception) -> None:
         assert isinstance(error, LetterRefusedError)
         self.told.append(str(error))
-
-
-class Sink:
-    """Refuses the letters whose numbers are in `refused`, and hangs at the gate of one that has
-    one.
-    """
-
-    def __init__(self) -> None:
-        self.refused: set[str] = set()
-        self.gates: dict[str, Gate] = {}
-        self.calls: list[str] = []
-        self.taken: list[str] = []
-
-    def __call__(self, letter: Letter) -> None:
-        number = letter.sequence_number
-        self.calls.append(number)
-        if number in self.refused:
-            raise OSError("no room")
-        if (gate := self.gates.get(number)) is not None:
-            gate.go_through()
-        self.taken.append(number)
 
 
 def exhausted(under_test: SpoutUnderTest, spout: KinesisSpout, count: int) -> list[str]:
@@ -75,7 +53,7 @@ def exhausted(under_test: SpoutUnderTest, spout: KinesisSpout, count: int) -> li
 
 def test_a_refused_letter_waits_for_a_backoff_of_its_own_and_is_told_twice() -> None:
     """1, 2, 4 ... up to 60 seconds. It is counted as refused once it was several times."""
-    under_test, sink, errors = SpoutUnderTest(), Sink(), Errors()
+    under_test, sink, errors = SpoutUnderTest(), LetterSink(), Errors()
     with under_test.fresh(dead_letter=sink, listeners=(errors,)) as spout:
         (number,) = exhausted(under_test, spout, 1)
         sink.refused = {number}
@@ -102,7 +80,7 @@ def test_a_refused_letter_waits_for_a_backoff_of_its_own_and_is_told_twice() -> 
 
 
 def test_a_late_ack_ends_the_refusals_of_a_letter() -> None:
-    under_test, sink = SpoutUnderTest(), Sink()
+    under_test, sink = SpoutUnderTest(), LetterSink()
     with under_test.fresh(dead_letter=sink) as spout:
         under_test.put(1)
         (emission,) = drain(spout, under_test.loops)
@@ -130,7 +108,7 @@ def stepped(under_test: SpoutUnderTest, fact: Callable[[], bool]) -> None:
 
 @contextmanager
 def hanging(
-    under_test: SpoutUnderTest, sink: Sink, count: int, more: int = 0
+    under_test: SpoutUnderTest, sink: LetterSink, count: int, more: int = 0
 ) -> Iterator[list[str]]:
     """A spout with letters of which so many hang until the end. Yields their numbers."""
     spout = under_test.fresh(dead_letter=sink, new_pool=DaemonPool, close_timeout_s=0.1)
@@ -148,7 +126,7 @@ def hanging(
 
 
 def test_a_call_beyond_the_time_limit_is_left_and_not_made_again_until_it_returns() -> None:
-    under_test, sink = SpoutUnderTest(), Sink()
+    under_test, sink = SpoutUnderTest(), LetterSink()
     with hanging(under_test, sink, LETTERS_AT_ONCE, more=1) as numbers:
         under_test.loops.take("letters")
         assert all(gate.reached.wait(60) for gate in sink.gates.values())
@@ -162,7 +140,7 @@ def test_a_call_beyond_the_time_limit_is_left_and_not_made_again_until_it_return
 
 
 def test_the_calls_that_hang_are_bounded() -> None:
-    under_test, sink = SpoutUnderTest(), Sink()
+    under_test, sink = SpoutUnderTest(), LetterSink()
     with hanging(under_test, sink, 2 * MAX_HANGING):
         for _ in range(MAX_HANGING):
             under_test.loops.take("letters")

@@ -13,6 +13,7 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import FakeKinesis
 from scheme.plain_schemes import RawScheme
 from state.retry_policy import RetryPolicy
+from tests.support.spout.gates import LetterSink
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 
 if TYPE_CHECKING:
@@ -47,22 +48,6 @@ def held_bytes(*roots: object, size: int) -> int:
     return found
 
 
-class Sink:
-    """Takes dead letters once it is up."""
-
-    def __init__(self) -> None:
-        self.is_up = False
-        self.refused: set[str] = set()
-        self.taken: list[str] = []
-        self.sizes: set[int | None] = set()
-
-    def __call__(self, letter: Any) -> None:
-        if not self.is_up or letter.sequence_number in self.refused:
-            raise OSError("the sink is down")
-        self.taken.append(letter.sequence_number)
-        self.sizes.add(None if letter.data is None else len(letter.data))
-
-
 def put(under_test: SpoutUnderTest, count: int) -> list[str]:
     """The sequence numbers of records whose payloads differ."""
     return [
@@ -92,7 +77,7 @@ def test_a_sink_that_is_down_makes_the_spout_hold_no_more_than_prefetch_bytes() 
     under_test = SpoutUnderTest()
     numbers = put(under_test, 100)
     retried = set(put(under_test, 50))
-    sink = Sink()
+    sink = LetterSink(is_up=False)
     with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET, retry=SOON) as spout:
         for emission in drain(spout, under_test.loops):
             emission.fail("bad", retry=emission.sequence_number in retried)
@@ -121,8 +106,7 @@ def test_letters_that_the_sink_refuses_leave_room_for_the_others() -> None:
     """Here the first 30 are refused for ever, and fill the room several times over."""
     under_test = SpoutUnderTest()
     numbers = put(under_test, 60)
-    sink = Sink()
-    sink.is_up = True
+    sink = LetterSink()
     with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET) as spout:
         for emission in drain(spout, under_test.loops):
             emission.fail("bad", retry=False)
