@@ -58,7 +58,7 @@ def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
     assert (refused.returncode, refused.stdout.splitlines()[-1]) == (1, "  skips 1 record")
     assert refused.stderr == (
         f"error: records of {SHARD} would be skipped and never be read; pass --allow-skip to skip "
-        "them\n"
+        "these records\n"
     )
     assert shell.checkpoint(*to, "--allow-skip").returncode == 0
     assert shell.consume() == ["c"]

@@ -140,7 +140,7 @@ def test_a_redriven_payload_is_decoded_again(
     assert values == []
     assert told.splitlines()[-1] == (
         f"error: 3 records failed and were dead-lettered to {letters}; "
-        f"put the records back with `kinesis-spout redrive {letters}`"
+        f"put the records on the stream again with `kinesis-spout redrive {letters}`"
     )
     dead = {base64.b64decode(one["data"]): one for one in lines_of(letters.read_text())}
     assert {data: one["reason"] for data, one in dead.items()} == {
@@ -331,7 +331,7 @@ def test_failed_records_are_retried_and_then_dead_lettered(
     letters.write_text('{"torn')
     command = ("--exec", command_that("fails the sevens", tmp_path / "log"), "--retry-limit", "1")
     ended = run(orders, "consume", "orders", *ALL, *command, "--dead-letter", str(letters))
-    put_back = f"put the records back with `kinesis-spout redrive {letters}`"
+    put_back = f"put the records on the stream again with `kinesis-spout redrive {letters}`"
     assert (ended.returncode, ended.stderr.splitlines()[-2:]) == (
         1,
         [
@@ -389,9 +389,7 @@ def test_a_command_that_dies_is_an_error_and_its_records_are_read_again(
     died = run(orders, "consume", "orders", *FROM_START, *application, *command)
     assert died.returncode == 1
     assert "error: the command ended with exit code 3" in died.stderr
-    assert (
-        "; repair the command; the next run redelivers the records without an answer" in died.stderr
-    )
+    assert "; repair the command; the next run redelivers the unanswered records" in died.stderr
     command = ("--exec", command_that("acks", tmp_path / "again"))
     again = run(orders, "consume", "orders", *application, "--until", "now", *command)
     assert again.returncode == 0
