@@ -272,7 +272,7 @@ def _consume(
             if count and not stop.stopping:
                 what = f"{records(count)} failed and {are(count, 'was', 'were')}"
                 if letters is None:
-                    keep = "pass --dead-letter FILE to keep such records"
+                    keep = "pass --dead-letter FILE to keep failed records"
                     raise CliError(f"{what} dropped", keep)
                 redrive = shlex.join(("kinesis-spout", "redrive", str(letters)))
                 put_back = f"put the records on the stream again with `{redrive}`"

@@ -79,7 +79,7 @@ SHARDS = option(
 )
 ALLOW_SKIP = option(
     "Allow the checkpoint to move past records that are unread or have expired. The application "
-    "never reads these records."
+    "never reads the skipped records."
 )
 COUNT = option(
     "In each shard, count at most this many repeated or skipped records. The command reads the "

@@ -369,7 +369,7 @@ def test_records_that_are_dropped_are_an_error(orders: ServedFake, tmp_path: Pat
     put(orders, 10)
     command = ("--exec", command_that("refuses the sevens", tmp_path / "log"))
     ended = run(orders, "consume", "orders", *ALL, *command)
-    keep = "pass --dead-letter FILE to keep such records"
+    keep = "pass --dead-letter FILE to keep failed records"
     assert (ended.returncode, ended.stderr.splitlines()[-2:]) == (
         1,
         [
