@@ -276,7 +276,7 @@ def selected_columns(schema: StructType, scheme: RecordScheme | None = None) -> 
             )
     names = tuple(schema.names)
     if not names:
-        raise ConfigError("the schema has no column", f"choose columns of {SCHEMA_DDL}")
+        raise ConfigError("the schema has no columns", f"choose columns of {SCHEMA_DDL}")
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"the schema has the column {min(twice)} twice", "name each column once")
     return names

@@ -87,7 +87,7 @@ _TEXT = """
         in Spark's UI what the query waits for
     [stage=sink, !is_late] fix look: check in Spark's UI which stage of the batch is running
     [is_late] fix look: take a thread dump of the driver (Spark's UI) and a stack dump of its Python
-        process: they show what the function or its sink waits for
+        process: the dumps show what the function or its sink waits for
     [is_late] fix start: if the function or its sink hangs, restart the job: the batch is
         redelivered
 
@@ -164,10 +164,10 @@ _TEXT = """
     other applications on this stream: {applications:names} and {more_applications} more
     [!more_applications] other applications on this stream: {applications:names}
     ZooKeeper has state of this application on {streams:names}
-    fix look: look at an existing application: pass --application {likely_application}
-    fix look: look at a stream that the application reads: pass --stream {likely_stream}
     fix look: compare --application, --stream, --zookeeper and --zookeeper-root with the options of
         the job
+    fix look: to look at an existing application, pass --application {likely_application}
+    fix look: to look at a stream that the application reads, pass --stream {likely_stream}
     or run: if the application's state is lost, stop the job, restore ZooKeeper's data or import the
         last export (PATH), and start the job again $ checkpoint import PATH
     or start: if the application has never run, start the job
@@ -469,11 +469,11 @@ _TEXT = """
     [!left] that run read all records up to {until_at_ms}
     [left] that run was to read all records up to {until_at_ms}
     the run left work for the next one: {left}
-    [schedule=due|not known, !left_by] the next run reads the records that have arrived since then
+    [schedule=due|not known, !left_by] the next run reads the records that have arrived meanwhile
     that run was limited to {only_shards:shards}
     shard {shard} continues {continued:shards}
     [left_by=shards] a run with the same --shard does not read shard {shard}
-    [left_by=limit] that run left records of shard {shard} that had arrived before it started
+    [left_by=limit] that run left records of shard {shard} that had arrived before the run started
     [left_by=limit, consumer=spout] that run was probably limited (--until, --max-records)
     [schedule=overdue] the next run is overdue: the earlier runs started within {interval_ms} of
         each other
@@ -632,7 +632,7 @@ _TEXT = """
     <throttled>
     [throttled=batch|lately] nothing in the job itself is blocked
     Kinesis does not answer for shard {shard}: {error}
-    [error] the job gets no answer either and tries again by itself
+    [error] the job gets no answer from Kinesis either, and tries again by itself
     <other readers>
     [throttled] fix wait: wait a minute and look again
     fix change: {remedy}
@@ -641,9 +641,9 @@ _TEXT = """
 # Nobody asked the service for the tip, so it may be that all is well.
 == not asked: OK
     shard {shard} was read up to its newest record when the job last stored its state
-    [is_refused] it is not known whether records have arrived since then: this command's user may
+    [is_refused] it is not known whether shard {shard} has newer records: this command's user may
         not read the stream
-    [!is_refused] it is not known whether records have arrived since then: this command did not read
+    [!is_refused] it is not known whether shard {shard} has newer records: this command did not read
         the shard's newest record
     [is_refused] fix change: give this command's user the right to read (kinesis:GetRecords)
     [is_refused] <read its log>

@@ -81,7 +81,7 @@ class SpoutConfig:
     - `dead_letter`: a function that stores a record that has used up its retries. The function must
       be thread-safe: the spout's threads call it for up to four records at a time. For each record,
       the spout repeats the call with a backoff until it returns within 30 seconds. Without a
-      `dead_letter`, the spout logs such records without their payload.
+      `dead_letter`, the spout logs these records without their payload.
     - `breaker_failures`: the number of failures without a single ack after which the spout stops
       with an error; None for no limit.
     - `prefetch_records`: the number of records per shard that are read ahead.

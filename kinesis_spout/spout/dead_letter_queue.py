@@ -265,7 +265,7 @@ class SpoutDeadLetterQueue:
 
 def _log_letter(letter: Letter) -> None:
     log.error(
-        "record %s failed %d times and is dropped: %s. Set dead_letter to keep such records",
+        "record %s failed %d times and is dropped: %s. Set dead_letter to keep failed records",
         letter.message_id,
         letter.attempts,
         letter.reason,

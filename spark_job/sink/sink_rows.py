@@ -158,7 +158,7 @@ def checked(
         None if index is None else batch.column(index)
         for index in (columns.partition_key, columns.explicit_hash_key, columns.stream_name)
     )
-    _check(data.is_null(), "column data is null", "filter such rows, or write an empty value")
+    _check(data.is_null(), "column data is null", "omit rows without data, or write empty data")
     _check_is_text(keys, "column partitionKey")
     if keys is None:
         keys = _random_keys(len(data))

@@ -395,7 +395,7 @@ def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame)
         if "messageId" not in records.columns:
             raise ValueError(
                 "the frame passed to batch.fail has no column messageId, which names the records "
-                "to fail; keep that column"
+                "to fail; keep the column messageId"
             )
         return [str(one) for one in values(records.select("messageId").distinct(), "messageId")]
     if isinstance(records, str | Record | Row):
