@@ -198,9 +198,10 @@ class Coordinator:
         if reset is None:
             what = (
                 f"Spark's checkpoint refers to batch {plan_id}, but ZooKeeper has no state "
-                f"of application {application} on stream {stream}; correct option zookeeper if "
-                "it names another ZooKeeper, restore ZooKeeper if it lost its data, or give the "
-                "query a new checkpointLocation if you have reset the application"
+                f"of application {application} on stream {stream}; correct applicationName, the "
+                "stream or zookeeper if you have changed one of them, restore ZooKeeper if it lost "
+                "its data, or give the query a new checkpointLocation if you have reset the "
+                "application"
             )
         else:
             by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"

@@ -215,11 +215,16 @@ def change_state(job: SimulatedJob, change: Callable[[ShardState], ShardState]) 
 def test_a_plan_that_spark_knows_without_a_start_in_zookeeper_is_data_loss(
     start: str, one: SimulatedJob
 ) -> None:
-    """Also when the query begins with the replay of its first batch. It stops at each restart."""
+    """Also when the query begins with the replay of its first batch. It stops at each restart. To
+    the source, an application or a stream of another name is one that has lost its state.
+    """
     one.put(5)
+    said = (
+        r"batch 5-ab, .* application etl .*; correct applicationName, the stream .*failOnDataLoss"
+    )
     for begin in (lambda driver: next_plan(driver, "5-ab"), lambda driver: driver.tasks("5-ab")):
         again = one.coordinator(starting_position=start)
-        with pytest.raises(DataLossError, match=r"batch 5-ab, .* application etl .*failOnDataLoss"):
+        with pytest.raises(DataLossError, match=said):
             begin(again)
         again.close()
         assert one.store().identity.read_start() is None
