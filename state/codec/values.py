@@ -115,7 +115,8 @@ def stored_format(data: bytes, kind: type, path: str, *, newest: int) -> int:
 
 
 def _damaged(data: bytes, kind: type, path: str, exc: Exception) -> StoredDataError:
-    what = _WORD_START.sub(" ", kind.__name__.removeprefix("_Stored")).lower()
+    name = kind.__name__.removeprefix("_").removeprefix("Stored")
+    what = _WORD_START.sub(" ", name).lower()
     return damaged(f"{path} contains {data[:80]!r}, which is not a {what} ({exc})")
 
 
