@@ -352,8 +352,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
             yield f"{shards} {are(len(live))} read up to the newest record"
         else:
             yield f"no shard is more than {duration(look.window_ms)} behind"
-        if not_asked := status.unknown["notAsked"]:
-            yield f"the newest records of {not_asked:,} of {shards} were not read"
+        yield from _not_asked(status, shards)
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
         yield f"nothing is known about {shards}"
         yield (
@@ -444,8 +443,16 @@ def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
     elif lagging:
         yield from _lagging(look, lagging, shards)
         yield from _soon(look, lagging)
-    elif not status.unknown["notAsked"]:
+    elif status.unknown["notAsked"]:
+        yield from _not_asked(status, shards)
+    else:
         yield "all records are read"
+
+
+def _not_asked(status: ApplicationStatus, shards: str) -> Iterator[str]:
+    """That nobody has asked the service for some of the shards' newest records."""
+    if count := status.unknown["notAsked"]:
+        yield f"the newest records of {count:,} of {shards} were not read"
 
 
 def _unresolved_beside(look: Look, verdict: Health) -> Iterator[str]:

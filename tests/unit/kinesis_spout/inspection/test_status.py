@@ -248,6 +248,10 @@ VERDICTS: list[tuple[Look, str]] = [
         one(HOUR_MS, **over(2 * HOUR_MS, shards=(shard(0),))),
         "not running: ...; the last run left unread records of 1 of 1 shard",
     ),
+    (
+        look(ONE, listed(2), HERE, state(2, after(5)), tips={1: AT_TIP}, **over(HOUR_MS)),
+        "not running: ...; the newest records of 1 of 2 shards were not read",
+    ),
     # records expire soon where less time is left than has passed since they came
     (one(HOUR_MS, owners=()), "stalled: ...no process is running; 1 shard waits"),
     (one(23 * HOUR_MS, owners=()), "stalled: ...; unread records expire in 60 min"),
