@@ -4,6 +4,7 @@ install it.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -124,52 +125,46 @@ def test_where_nothing_is_known_the_extra_is_named(tmp_path: Path) -> None:
     )
 
 
+USER_MODULES = {
+    "mine": "number = 5\ndef double(x):\n    return 2 * x\n",
+    "exits": "import sys\nsys.exit(3)\n",
+    "odd": "raise ValueError(chr(0xd83d))\n",
+    "bare": "raise GeneratorExit\n",
+}
+
+
 @pytest.fixture
-def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module in the current directory."""
+def modules_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the current directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "module_of_a_user.py").write_text("number = 5\ndef double(x):\n    return 2 * x\n")
-    return "module_of_a_user"
+    for name, text in USER_MODULES.items():
+        (tmp_path / f"{name}_of_a_user.py").write_text(text)
 
 
+@pytest.mark.usefixtures("modules_of_a_user")
+def test_a_function_is_found_from_the_current_directory() -> None:
+    assert load_function("mine_of_a_user:double")(4) == 8
+
+
+@pytest.mark.usefixtures("modules_of_a_user")
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("name", "says"),
     [
-        ("sys.exit(3)", "SystemExit: 3"),
-        ("raise ValueError(chr(0xd83d))", r"ValueError: \ud83d"),
-        ("raise GeneratorExit", "GeneratorExit"),
+        *((name, "module:function") for name in ("nocolon", ":double", "module:", "")),
+        # what is missing: the module, a function in it, or that it is none
+        ("no_such_module:double", "no_such_module"),
+        ("mine_of_a_user:half", "has no function half"),
+        ("mine_of_a_user:number", "has no function number"),
+        # a module that raises anything, as a script that ends the process when it is imported
+        ("exits_of_a_user:process", "the module cannot be imported (SystemExit: 3"),
+        ("odd_of_a_user:process", r"the module cannot be imported (ValueError: \ud83d"),
+        ("bare_of_a_user:process", "the module cannot be imported (GeneratorExit"),
     ],
 )
-def test_a_module_that_raises_anything_is_refused_by_name(
-    line: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a script that ends the process when it is imported."""
-    name = f"module_{abs(hash(line))}"
-    (tmp_path / f"{name}.py").write_text(f"import sys\n{line}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match="the module cannot be imported") as caught:
-        load_function(f"{name}:process")
-    assert says in str(caught.value)
-
-
-def test_a_function_is_found_from_the_current_directory(user_module: str) -> None:
-    assert load_function(f"{user_module}:double")(4) == 8
-
-
-@pytest.mark.parametrize("text", ["nocolon", ":double", "module:", ""])
-def test_a_name_that_is_not_module_and_function_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="module:function"):
-        load_function(text)
-
-
-def test_what_is_missing_is_named(user_module: str) -> None:
-    """The module, a function in it, or that it is none."""
-    with pytest.raises(ConfigError, match="no_such_module"):
-        load_function("no_such_module:double")
-    for missing in ("half", "number"):
-        with pytest.raises(ConfigError, match=f"has no function {missing}"):
-            load_function(f"{user_module}:{missing}")
+def test_a_name_without_a_function_is_refused_with_the_reason(name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load_function(name)
 
 
 ROOT = Path(__file__).parents[3]
