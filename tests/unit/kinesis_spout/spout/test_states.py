@@ -142,6 +142,8 @@ def test_tasks_share_the_shards_over_a_reshard() -> None:
             found += [emission for task in tasks for emission in task.pump(1)]
             job.clock.advance(2.1)
         assert sorted(int(emission.sequence_number) for emission in found) == sorted(expected)
+        for index, task in enumerate(tasks):
+            assert {int(one[-3:]) % 2 for one in task.spout.metrics().shards} == {index}
         with pytest.raises(Exception, match=r"of 3|3 tasks|total"):
             SteppedSpout(job, task_index=0, total_tasks=3)
 
