@@ -14,7 +14,6 @@ from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, check_function
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SHARED, check_consumer
 from kinesis_spout.shards.start_position import RequestedStart
-from scheme.record_scheme import RecordScheme
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 from state.retry_policy import RetryPolicy
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.listener import SpoutListener
+    from scheme.record_scheme import RecordScheme
 
 DEFAULT_MAX_PENDING = 10_000
 # The service's Date header has whole seconds only, and arrival times are approximate.
@@ -183,10 +183,15 @@ class SpoutConfig:
             if value is None and str(one.type).endswith("None"):
                 continue
             is_bool = isinstance(value, bool) and kind in {Integral, Real}
-            is_class = isinstance(value, type) and kind is RecordScheme
-            if is_bool or is_class or not isinstance(value, kind):
-                problem = " is a class" if is_class else f" is of type {type(value).__name__}"
+            if is_bool or not isinstance(value, kind):
+                problem = f" is of type {type(value).__name__}"
                 raise ConfigError.about(one.name, problem, f"pass {words}")
+        scheme = self.scheme
+        # Only its `decode` is used here. Its other members may take long, or need pyspark.
+        if scheme is not None and (isinstance(scheme, type) or not hasattr(scheme, "decode")):
+            kind_of = "a class" if isinstance(scheme, type) else f"of type {type(scheme).__name__}"
+            remedy = "pass a scheme, like JsonScheme(...)"
+            raise ConfigError.about("scheme", f" is {kind_of}", remedy)
 
     def _rules(self) -> Iterator[tuple[Sequence[str], str, Callable[[Any], bool]]]:
         """The fields of a rule, what their values must be, and whether one is."""
@@ -271,7 +276,6 @@ _KINDS: dict[str, tuple[type, str]] = {
     "bool": (bool, "True or False"),
     "tuple[str, ...]": (Collection, "a tuple of shard ids"),
     "tuple[SpoutListener, ...]": (Collection, "a tuple of listeners"),
-    "RecordScheme": (RecordScheme, "a scheme, like JsonScheme(...)"),
     **{
         kind.__name__: (kind, f"a value of class {kind.__name__}")
         for kind in (AwsConfig, ReadRate, RetryPolicy, ZookeeperSecurity)

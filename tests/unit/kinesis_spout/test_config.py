@@ -49,6 +49,8 @@ from tests.support.outcomes.odd_errors import ODD_ERRORS, Unprintable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from scheme.record import Record
+
 
 ARN = "arn:aws-cn:kinesis:cn-north-1:123456789012:stream/my.stream_1-x"
 ROLE = "arn:aws:iam::123456789012:role/path/reader"
@@ -234,6 +236,19 @@ def test_the_spout_refuses_a_value_of_another_type(option: str, value: object, s
     with pytest.raises(ConfigError) as refused:
         SpoutConfig(**given)
     assert str(refused.value).startswith(f"option {option} {said}")
+
+
+def test_a_scheme_of_the_spout_needs_to_decode_and_no_more() -> None:
+    class Lengths:
+        def decode(self, record: Record) -> tuple[int]:
+            return (len(record.data),)
+
+        @property
+        def schema_ddl(self) -> str:
+            raise LookupError("nobody needs it here")
+
+    scheme: Any = Lengths()
+    assert SpoutConfig(stream="a", scheme=scheme).scheme is scheme
 
 
 def test_the_reader_refuses_the_class_of_a_scheme() -> None:
