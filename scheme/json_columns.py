@@ -212,11 +212,11 @@ def _from_text(text: Column, name: str) -> Column:
     fits = _matches(text, TEXT_FORMS[name])
     if name == "BINARY":
         return F.when(fits & (F.length(text) % 4 == 0), F.try_to_binary(text, F.lit("base64")))
-    converted = F.when(fits, text.try_cast(name))
     if name != "TIMESTAMP":
-        return converted
+        return F.when(fits, text.try_cast(name))
     return _let(
-        converted,
+        # TIMESTAMP may mean TIMESTAMP_NTZ (spark.sql.timestampType), which drops the offset.
+        F.when(fits, text.try_cast("TIMESTAMP_LTZ")),
         lambda moment: F.when(F.unix_micros(moment).between(FIRST_TIME_US, LAST_TIME_US), moment),
     )
 

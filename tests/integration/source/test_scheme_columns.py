@@ -201,11 +201,11 @@ def test_both_halves_agree_about_every_kind_of_bytes_and_every_value_in_every_ty
     assert [disagreements(*one) for one in all_on_spark] == [[], [], []]
 
 
-def test_ansi_mode_and_time_zone_change_nothing(
+def test_ansi_mode_time_zone_and_the_default_type_of_times_change_nothing(
     spark: SparkSession, json_on_spark: OnSpark
 ) -> None:
-    """Neither setting of the session changes the meaning of a payload, and neither makes a bad
-    record fail the query.
+    """No setting of the session changes the meaning of a payload, and none makes a bad record fail
+    the query.
     """
     expected = [
         (payload, found)
@@ -216,11 +216,13 @@ def test_ansi_mode_and_time_zone_change_nothing(
     try:
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
         spark.conf.set("spark.sql.ansi.enabled", "false" if ansi == "true" else "true")
+        spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
         found = columns(spark, JSON, [payload for payload, _ in expected])
         assert repr(found) == repr([found for _, found in expected])
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         spark.conf.set("spark.sql.ansi.enabled", ansi)
+        spark.conf.unset("spark.sql.timestampType")
 
 
 @pytest.mark.parametrize("scheme", [RawScheme(), TextScheme(), JSON], ids=["raw", "text", "json"])
