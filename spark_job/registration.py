@@ -164,6 +164,7 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     from spark_job.process_services import (  # noqa: PLC0415  # not for a check without it
         ProcessServices,
     )
+    from state.zookeeper.store import reset_command  # noqa: PLC0415  # as above
 
     refuse_embedded_on_cluster(settings.zookeeper, master)
     warnings = list(_too_fast(settings))
@@ -174,12 +175,17 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     start = settings.starting_position.text
     if pin is not None and not settings.start_is_default and pin.requested != start:
         application, stream = settings.application, settings.stream.name
+        command = reset_command(
+            settings.zookeeper,
+            application=application,
+            stream=stream,
+            root=settings.zookeeper_root,
+            security=settings.zookeeper_security,
+        )
         warnings.append(
             f"application {application} has progress on stream {stream} (started at "
             f"{pin.requested}), so startingPosition {start} has no effect; use another "
-            f"applicationName, or remove "
-            f"the progress with `kinesis-spout reset --application {application} --stream {stream} "
-            f"--zookeeper {settings.zookeeper}`"
+            f"applicationName, or remove the progress with `{command}`"
         )
     return warnings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from state.znodes.paths import ZookeeperPaths
@@ -64,15 +65,23 @@ class ZookeeperStateStore(StoreTopics):
         self._open_copy = functools.partial(
             ZookeeperStateStore, application=application, stream=stream, root=root, **connection
         )
-        root_option = "" if root == DEFAULT_ROOT else f" --zookeeper-root {root}"
-        command = (
-            f"kinesis-spout reset --application {application} --stream {stream} "
-            f"--zookeeper {address}{root_option}{security.command_options()}"
+        command = reset_command(
+            address, application=application, stream=stream, root=root, security=security
         )
         super().__init__(ZookeeperTree(**connection), paths, reset_command=command)
 
     def __reduce__(self) -> tuple[Callable[[], ZookeeperStateStore], tuple[()]]:
         return self._open_copy, ()
+
+
+def reset_command(
+    address: str, *, application: str, stream: str, root: str, security: ZookeeperSecurity
+) -> str:
+    """The command that drops this state, for a shell: with all that leads to it, but a password."""
+    words = ["--application", application, "--stream", stream, "--zookeeper", address]
+    if root != DEFAULT_ROOT:
+        words += ["--zookeeper-root", root]
+    return f"kinesis-spout reset {shlex.join(words)}{security.command_options()}"
 
 
 class StoredApplications:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +17,11 @@ from kinesis_spout.aggregation.packing import PackedRecord, Packer
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.service.shard_info import ShardInfo
 from spark_job import register
+from spark_job.process_services import open_store
 from spark_job.query_failure import failure_sentence
+from spark_job.registration import preflight
+from state.position import TRIM_HORIZON
+from state.store.identity import StartPin
 from tests.support.kinesis.services import SECRET_KEY
 from tests.support.spark.source import STREAM, StreamUnderTest, ids_of, served_stream
 from tests.support.state.zookeeper import wait_until
@@ -159,6 +164,23 @@ def test_stored_progress_that_wins_over_the_start_is_said(ran: Ran, spark: Spark
     said = r"startingPosition LATEST has no effect.*kinesis-spout reset"
     with pytest.warns(UserWarning, match=said):
         ran.stream.source(starting_position="LATEST").read_stream(spark)
+
+
+def test_the_command_that_removes_progress_leads_to_that_of_this_application(
+    stream: StreamUnderTest,
+) -> None:
+    """Under another root, another application may have the same name."""
+    source = stream.source(zookeeper_root="team b", starting_position="LATEST")
+    with closing(open_store(source.settings())) as store:
+        store.identity.pin_start(
+            StartPin(time_ms=1, requested="-1h", position=TRIM_HORIZON, shards=())
+        )
+    (warning,) = preflight(source.settings(), master=None)
+    command = warning.partition("`")[2].rstrip("`")
+    assert command == (
+        "kinesis-spout reset --application orders-etl --stream orders "
+        f"--zookeeper {stream.zookeeper} --zookeeper-root 'team b'"
+    )
 
 
 def test_a_frame_serves_another_query_whose_sink_takes_a_part_of_a_batch(
