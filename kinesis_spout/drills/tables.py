@@ -78,8 +78,8 @@ def overview(verdicts: Iterable[Verdict]) -> Table:
 def listing(drills: Sequence[Drill]) -> Table:
     """A row for each drill, and one for all that are about a step."""
     table = _table("drill")
-    table.add_column("needs")
-    table.add_column("disturbance")
+    table.add_column("needs", overflow="fold")
+    table.add_column("disturbance", overflow="fold")
     steps = [one.step for one in drills if one.step]
     for one in drills:
         needs = ", ".join(sorted(one.needs - ADDED))

@@ -17,6 +17,8 @@ from kinesis_spout.cli.explain import explained_screen
 from kinesis_spout.cli.places import Place, show
 from kinesis_spout.cli.shards import shard_tree
 from kinesis_spout.cli.status import COLOURS, shard_table, status_screen
+from kinesis_spout.drills.scenarios import DRILLS
+from kinesis_spout.drills.tables import listing
 from kinesis_spout.inspection.explanation import grouped
 from kinesis_spout.inspection.health import EXIT_CODES, Health
 from kinesis_spout.inspection.status import ShardStatus, status_of
@@ -98,8 +100,12 @@ def status(width: int) -> Any:
     return status_screen(status_of(RETRY), width=width, most=20)
 
 
+def drills(_: int) -> Any:
+    return listing(list(DRILLS.values()))
+
+
 @pytest.mark.parametrize("width", [40, 80, 110, 160])
-@pytest.mark.parametrize("screen", [explained, status, shards_of, counted])
+@pytest.mark.parametrize("screen", [explained, status, shards_of, counted, drills])
 def test_a_screen_fits_and_cuts_nothing(screen: Callable[[int], Any], width: int) -> None:
     """A figure without its last digits is another figure."""
     lines = lines_of(screen(width), width)
