@@ -121,6 +121,17 @@ def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: Recor
     assert told.outcomes == [("m", "acked")]
 
 
+def test_a_withdrawn_tree_has_no_outcome(
+    tree: TupleTree, told: RecordingSpout, acker: Acker[TupleTree]
+) -> None:
+    """Its emission was acked or failed in another way, for example by the spout's timeout."""
+    part = tree.child()
+    assert (tree.withdraw(), tree.withdraw()) == (True, False)
+    part.ack()
+    tree.fail()
+    assert (told.outcomes, len(acker)) == ([], 0)
+
+
 def test_an_exception_of_one_spout_costs_no_other_its_outcome(
     acker: Acker[TupleTree], told: RecordingSpout
 ) -> None:

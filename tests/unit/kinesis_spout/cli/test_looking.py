@@ -13,7 +13,7 @@ from kinesis_spout.cli.looking import Looking, look_once, refuse_another_stream
 from kinesis_spout.cli.shards import inspect_shards
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.inspection.reader import read_snapshot
-from kinesis_spout.testing import throttle
+from kinesis_spout.testing import error, throttle
 from kinesis_spout.testing.service import requests
 from state.errors import StreamMismatchError
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -53,6 +53,20 @@ def test_a_throttled_shard_is_not_asked_again(job: SimulatedJob) -> None:
         assert looks.tips.refused is None
     assert job.calls("GetRecords") == 2
     assert found.unknown["notAsked"] == 2
+
+
+def test_a_right_that_is_missing_ends_the_asking(job: SimulatedJob) -> None:
+    """And is said. Nothing is asked in later looks either."""
+    states = (ShardState(shard_id=shard(one), read_position=TRIM_HORIZON) for one in (0, 1))
+    store_states(job, *states)
+    job.fake.faults.add(error("AccessDeniedException", "no"), operation="GetRecords", times=None)
+    with looking(job) as looks:
+        look_once(looks, StopSignals(), 0)
+        asked = job.calls("GetRecords")
+        assert looks.tips.refused is not None
+        look_once(looks, StopSignals(), 0)
+    assert 1 <= asked <= 2
+    assert job.calls("GetRecords") == asked
 
 
 def test_the_state_of_an_earlier_stream_is_refused_with_both_times() -> None:

@@ -18,7 +18,7 @@ from kinesis_spout.cli.page_server import (
     PageServer,
     text,
 )
-from kinesis_spout.cli.ui import Observed, PageAnswers, Watcher
+from kinesis_spout.cli.ui import MAX_OPEN, Observed, PageAnswers, Watcher
 from kinesis_spout.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -172,3 +172,23 @@ def test_each_address_has_an_answer_and_hostile_ones_cost_no_more() -> None:
         first, again = (answers.answer("/page.json") for _ in range(2))
         assert first.tag == again.tag
         assert json.loads(answers.answer("/status.json").body) == {"application": "etl"}
+
+
+def test_an_application_of_the_list_is_opened_once_and_others_are_not_found() -> None:
+    opened: list[str] = []
+
+    def open_(application: str, stream: str) -> Watcher | None:
+        if stream != "orders":
+            return None
+        opened.append(application)
+        return observed({"kind": "application", "status": {"application": application}})
+
+    first = observed({"kind": "applications", "applications": []})
+    with closing(PageAnswers(first, open_)) as answers:
+        names = [f"a{index}" for index in range(MAX_OPEN + 1)]
+        for name in (*names, *names[1:]):
+            answer = answers.answer(f"/page.json?application={name}&stream=orders")
+            assert json.loads(answer.body)["status"]["application"] == name
+        assert opened == names
+        assert answers.answer("/page.json?application=a&stream=other").status == 404
+        assert json.loads(answers.answer("/page.json").body)["kind"] == "applications"

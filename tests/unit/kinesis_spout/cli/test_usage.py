@@ -28,7 +28,7 @@ from kinesis_spout.errors import (
 )
 from kinesis_spout.programs import how_to_install
 from state.errors import OwnedByAnotherError, StateError, StoreUnavailableError
-from tests.support.shell.command_line import environment, hide, path_with, run_cli
+from tests.support.shell.command_line import call_cli, environment, hide, path_with, run_cli
 from tests.support.shell.consuming import run
 
 if TYPE_CHECKING:
@@ -307,3 +307,14 @@ def listed_names(help_text: str) -> list[str]:
 def flowing(help_text: str) -> str:
     """The help without its frames and the breaks of its lines."""
     return " ".join(help_text.replace("│", " ").split())
+
+
+def test_a_kinesis_that_does_not_answer_has_an_exit_code_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing listens on port 1."""
+    monkeypatch.setattr("kinesis_spout.drills.stream._FIRST_ANSWER_S", 0.1)
+    arguments = ("kill-driver", "--spout", "--localstack", "--endpoint-url", "http://127.0.0.1:1")
+    ended = call_cli("drill", *arguments, cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "http://127.0.0.1:1" in ended.stderr

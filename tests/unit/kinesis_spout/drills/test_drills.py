@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.drills.choice import choose
-from kinesis_spout.drills.consumer import Teller
+from kinesis_spout.drills.consumer import Teller, key_and_number
 from kinesis_spout.drills.history.events import Step, Told
 from kinesis_spout.drills.job import Job
 from kinesis_spout.drills.scenarios import DRILLS
@@ -126,3 +126,9 @@ def test_each_drill_has_a_mutant_that_it_has_to_catch() -> None:
     """A new drill without one fails here."""
     caught = {one.catcher.split()[-1] for one in MUTANTS}
     assert caught == set(DRILLS)
+
+
+@pytest.mark.parametrize("data", [b"", b'{"n": 5}', b"key-1 305", b"\xff 5", b"a b c", None])
+def test_any_other_payload_has_its_partition_key_and_no_number(data: bytes | None) -> None:
+    assert key_and_number(data, "key-1") == ("key-1", -1)
+    assert key_and_number(data, None)[0] == "?"

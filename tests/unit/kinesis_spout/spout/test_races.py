@@ -74,6 +74,35 @@ def test_a_loop_over_emissions_ends_when_another_thread_closes_the_spout() -> No
         wait()
 
 
+@pytest.mark.parametrize("is_acquired", [True, False])
+def test_an_interrupt_leaves_the_lock_free(
+    monkeypatch: pytest.MonkeyPatch, *, is_acquired: bool
+) -> None:
+    """Right after a thread has acquired it, or while the thread waits for it."""
+    under_test = SpoutUnderTest()
+    under_test.put(2)
+    with under_test.fresh() as spout:
+        under_test.loops.take("fetch")
+        emission = spout.next_tuple()
+        assert emission is not None
+        changed = spout._open_session().scheduler.changed
+        acquire = changed.acquire
+
+        def interrupted() -> None:
+            if is_acquired:
+                acquire()
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(changed, "acquire", interrupted)
+            for call in (emission.ack, spout.next_tuple):
+                with pytest.raises(KeyboardInterrupt):
+                    call()
+                in_thread(spout.metrics)()
+        assert emission.ack()
+        assert spout.next_tuple() is not None
+
+
 class Answering:
     """Threads that ack, fail or do both, some of them late, until every record is resolved."""
 
