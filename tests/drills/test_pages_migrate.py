@@ -12,9 +12,7 @@ from tests.support.kinesis.services import ServedFake, serve
 from tests.support.migration.captured import (
     awslabs_stream,
     for_stream,
-    kcl_items,
     kcl_stream,
-    numbers,
     progress_of,
     storm_spout_state,
     write_files,
@@ -48,7 +46,7 @@ def test_from_the_kcl(
     )
     play.variables["AWS_ENDPOINT_URL_DYNAMODB"] = moto_endpoint
     kcl_stream(fake.model)
-    make_table(moto_endpoint, "kcl-orders", kcl_items(numbers(fake.model)))
+    make_table(moto_endpoint, "kcl-orders", for_stream("kcl", fake.model)["items"])
     play.run(4)
     play.end()
 
@@ -62,7 +60,7 @@ def test_from_awslabs(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path) -
         page=PAGES / "awslabs.md",
     )
     awslabs_stream(fake.model)
-    write_files(tmp_path / "checkpoint", for_stream(fake.model))
+    write_files(tmp_path / "checkpoint", for_stream("awslabs", fake.model)["files"])
     (tmp_path / "words.py").write_text(JOB)
     play.run(5)
     play.end()

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.migration.captured import (
-    ELSEWHERE,
     awslabs_stream,
+    captured,
     for_stream,
-    kcl_items,
     kcl_stream,
     write_files,
 )
@@ -45,7 +44,7 @@ def test_the_metadata_of_awslabs_may_be_in_a_table(
     shell: Shell, moto_endpoint: str, tmp_path: Path
 ) -> None:
     awslabs_stream(shell.fake.model)
-    files = for_stream(shell.fake.model)
+    files = for_stream("awslabs", shell.fake.model)["files"]
     ends = {name: files.pop(name) for name in list(files) if "shard-source" in name}
     location = write_files(tmp_path / "location", files)
     items = []
@@ -70,7 +69,7 @@ def test_what_cannot_be_imported_is_a_sentence(
 ) -> None:
     kcl_stream(shell.fake.model)
     foreign = f"foreign-{tmp_path.name}"
-    make_table(moto_endpoint, foreign, kcl_items(ELSEWHERE))
+    make_table(moto_endpoint, foreign, captured("kcl")["items"])
     dynamo = ("--dynamodb-endpoint-url", moto_endpoint)
     for arguments, code, said in (
         (("kcl", "--lease-table", "none", *dynamo), 2, "table none at"),

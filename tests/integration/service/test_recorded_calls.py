@@ -16,7 +16,7 @@ from kinesis_spout.service.permissions import PERMISSIONS, Use, action_of
 from tests.support.kinesis.recorded_calls import ServedCalls, allowed
 from tests.support.kinesis.stub_kinesis import StubKinesis, ok, role_answer
 from tests.support.kinesis.stub_kinesis import serve as serve_stub
-from tests.support.migration.captured import kcl_items, kcl_stream, numbers
+from tests.support.migration.captured import for_stream, kcl_stream
 from tests.support.outcomes.letters import Story
 from tests.support.shell.consuming import run
 from tests.support.shell.operators_shell import SHARD, Shell
@@ -83,7 +83,7 @@ def test_an_import_reads_the_table_too(
     kcl_stream(fake_kinesis.model)
     shell = Shell(fake_kinesis, zookeeper_chroot, tmp_path)
     with serve_stub(StubKinesis()) as dynamodb:
-        dynamodb.answers("Scan", ok(Items=kcl_items(numbers(fake_kinesis.model))))
+        dynamodb.answers("Scan", ok(Items=for_stream("kcl", fake_kinesis.model)["items"]))
         ended = shell.operate(
             *("import", "--from", "kcl", "--lease-table", "leases", "--yes", *shell.endpoint),
             *("--dynamodb-endpoint-url", dynamodb.url),

@@ -1,11 +1,9 @@
-"""What other consumers have stored, as runs of their own code have left it, and streams like those
+"""What other consumers have stored, captured from runs of their own code, and streams like those
 that they read.
 
-`awslabs.json` was written by awslabs' connector at commit 0f4c005 on Spark 4.3.0, which read a
-FakeKinesis. It tells how it was made. Its sequence numbers are those of that stream; `for_stream`
-puts in those of the test's, record by record. `kcl_items` are the items that the Kinesis Client
-Library 3.5.1 left in its table when it had read `kcl_stream`: it processed all records, and
-checkpointed b3 of shard 1 and user record c1 of shard 2; shard 0 was split meanwhile.
+`kcl.json` was written by the Kinesis Client Library 3.5.1, `awslabs.json` by awslabs' connector at
+commit 0f4c005 on Spark 4.3.0; both read a FakeKinesis. Each tells how it was made. Its sequence
+numbers are those of that stream; `for_stream` puts in those of the test's, record by record.
 
 The Storm spout's values are what its own classes (`ShardListV0`, `ShardStateV0` of version 1.1.1)
 give to Jackson; the paths are from its `ZookeeperShardState`.
@@ -24,7 +22,6 @@ from tests.support.aggregates.wire import aggregate_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesis_spout.checkpoints.migration.import_plan import Item
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
 
 _HERE = Path(__file__).parent
@@ -33,48 +30,20 @@ UPPER_HALF = 2**127
 KEY = "k0"  # its hash is in the first quarter of the keys
 
 
-def for_stream(model: FakeKinesis) -> dict[str, str]:
-    """The checkpoint of awslabs' connector, by file, with the sequence numbers of the model's
-    stream.
-    """
-    text = (_HERE / "awslabs.json").read_text("utf-8")
-    here = numbers(model)
-    for number, place in json.loads(text)["records"].items():
-        text = text.replace(number, here[place])
-    found: dict[str, str] = json.loads(text)["files"]
+def captured(name: str) -> dict[str, Any]:
+    """A captured state: `kcl` or `awslabs`."""
+    found: dict[str, Any] = json.loads((_HERE / f"{name}.json").read_text("utf-8"))
     return found
 
 
-# As `numbers` of another stream has them.
-ELSEWHERE = {
-    "shardId-000000000001:3": "49680517160257281159789486555414400255046850205817241618",
-    "shardId-000000000002:0": "49680517180261049602871455513375566323071278281215967266",
-}
-
-
-def lease(key: str, checkpoint: str, sub: int = 0, **more: dict[str, Any]) -> Item:
-    """An item of the KCL's table. A lease has more: its keys, and figures of its reading."""
-    return {
-        "leaseKey": {"S": key},
-        "checkpoint": {"S": checkpoint},
-        "checkpointSubSequenceNumber": {"N": str(sub)},
-        **more,
-    }
-
-
-def kcl_items(here: Mapping[str, str]) -> list[Item]:
-    """`here`: by shard and index, the sequence numbers of the stream."""
-    parent, other, left, right = (f"shardId-00000000000{index}" for index in range(4))
-    of_lease: dict[str, Any] = {"entityType": {"S": "LEASE"}, "leaseOwner": {"S": "worker-1"}}
-    child = of_lease | {"parentShardId": {"SS": [parent]}}
-    return [
-        {"leaseKey": {"S": "Migration3.0"}, "entityType": {"S": "CLIENT_VERSION_MIGRATION"}},
-        lease(parent, "SHARD_END", childShardIds={"SS": [right, left]}, **of_lease),
-        lease(other, here[f"{other}:3"], **of_lease),
-        lease(left, here[f"{left}:0"], 1, **child),
-        lease(right, "TRIM_HORIZON", **child),
-        {"leaseKey": {"S": "worker-1"}, "entityType": {"S": "WORKER_METRIC_STATS"}},
-    ]
+def for_stream(name: str, model: FakeKinesis) -> dict[str, Any]:
+    """A captured state with the sequence numbers of the model's stream."""
+    text = (_HERE / f"{name}.json").read_text("utf-8")
+    here = numbers(model)
+    for number, place in captured(name)["records"].items():
+        text = text.replace(number, here[place])
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def numbers(model: FakeKinesis) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ read, by where another consumer has stopped. Captured state is read by
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,7 +18,7 @@ from kinesis_spout.checkpoints.migration.import_plan import (
     positions,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
-from tests.support.migration.captured import databricks_offset, lease, write_files
+from tests.support.migration.captured import databricks_offset, write_files
 from tests.support.state.shard_values import shard
 
 if TYPE_CHECKING:
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 
 
 A, B, C = (f"shardId-00000000000{index}" for index in range(3))
+
+
+def lease(key: str, checkpoint: str, sub: int = 0, **more: dict[str, Any]) -> Item:
+    return {
+        "leaseKey": {"S": key},
+        "checkpoint": {"S": checkpoint},
+        "checkpointSubSequenceNumber": {"N": str(sub)},
+        **more,
+    }
 
 
 # KCL
