@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _ROWS_DDL = ", ".join(f"{column.name} {column.type}" for column in ALL_MEMBERS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SparkLetterFiles:
     """Letters under a path of any file system that Spark reads."""
 
@@ -38,11 +39,8 @@ class SparkLetterFiles:
         return self.path
 
     def names(self) -> Iterator[str]:
-        # As binary files, but only their names are read: Spark does not read columns that are not
-        # selected.
-        files = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-        for row in files.load(self.path).select("path").toLocalIterator():
-            yield row["path"].rpartition("/")[2]
+        for path in self._paths():
+            yield path.rpartition("/")[2]
 
     def pieces(self, kind: LetterFormat, *, heads: bool) -> Iterator[Piece | None]:
         """Holds one Spark partition of letters in memory at a time."""
@@ -60,7 +58,7 @@ class SparkLetterFiles:
 
     def ledger(self) -> Iterator[tuple[Any, ...]]:
         try:
-            entries = self.spark.read.schema(LEDGER_DDL).parquet(ledger_in(self.path))
+            entries = self.spark.read.schema(LEDGER_DDL).parquet(self._ledger_folder)
             yield from map(tuple, entries.select(*LEDGER_IDENTITY).distinct().toLocalIterator())
         except AnalysisException as exc:
             if exc.getCondition() != "PATH_NOT_FOUND":
@@ -69,7 +67,26 @@ class SparkLetterFiles:
     def append(self, entries: Sequence[tuple[Any, ...]]) -> None:
         # One file for an append: without `coalesce`, one for each core.
         frame = self.spark.createDataFrame(entries, LEDGER_DDL).coalesce(1)
-        frame.write.mode("append").parquet(ledger_in(self.path))
+        frame.write.mode("append").parquet(self._ledger_folder)
+
+    @cached_property
+    def _ledger_folder(self) -> str:
+        # Spark gives whole paths: only that of a file, and of none in a folder, ends as this one.
+        tail = self.path.rpartition(":")[2].strip("/")
+        folder, _, name = self.path.rstrip("/").rpartition("/")
+        is_file = any(
+            path.endswith(f"/{tail}") and not path.endswith(f"/{tail}/{name}")
+            for path in self._paths()
+        )
+        return ledger_in((folder or ".") if is_file else self.path)
+
+    def _paths(self) -> Iterator[str]:
+        """As binary files, but only their names are read: Spark does not read columns that are not
+        selected.
+        """
+        files = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        for row in files.load(self.path).select("path").toLocalIterator():
+            yield row["path"]
 
 
 def with_plain_times(letters: DataFrame, columns: Iterable[Column] = COLUMNS) -> DataFrame:

@@ -244,6 +244,20 @@ def test_letters_of_several_plans_are_counted_and_come_back_once(
     assert dead.redrive().put() == 1
 
 
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_the_ledger_of_a_file_lies_beside_the_file(
+    dead: Dead, tmp_path: Path, *, by_spark: bool
+) -> None:
+    """Read by Spark or without it: a file has nothing inside of it."""
+    dead = replace(dead, by_spark=by_spark)
+    dead.write(SIX[:1], plan_id="1-a")
+    files = tmp_path.glob("dead/plan=1-a/part-*.parquet")  # some partitions are empty
+    written = max(files, key=lambda one: one.stat().st_size)
+    alone = str(written.rename(tmp_path / "alone.parquet"))
+    assert [dead.redrive(path=alone).put(), dead.redrive(path=alone).put()] == [1, 0]
+    assert (tmp_path / "_redriven").is_dir()
+
+
 @pytest.mark.parametrize(
     ("selection", "count"),
     [
