@@ -251,7 +251,13 @@ class Coordinator:
         self.session.run.write(throttled=self._throttled)
         # Older plans are removed only now: a replayed batch that skips its reads finds its logs.
         self.plans.remove_before(start)
-        self._outcomes.on_settled(start, settled, self._states, self._backlog.set_time())
+        self._outcomes.on_settled(
+            start,
+            settled,
+            self._states,
+            self._backlog.set_time(),
+            is_available_now=self.is_available_now,
+        )
         self._end_tracking()
         if unknown := [read.shard_id for read in settled.reads if read.gone]:
             # One such answer proves nothing: the next listings do. Until then these shards' retries

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 MAX_UNREPORTED = 2  # plans in a row: a single one may be an accident
+MAX_UNREAD = 10  # the same, of a run that is to end
 
 
 class OutcomeSummary:
@@ -46,7 +47,7 @@ class OutcomeSummary:
         self._reports = reports
         self._queue = queue
         self._unreported = 0
-        self._was_unread = False
+        self._unread = 0
         self._totals: Counter[str] = Counter()
         self._emitted: Counter[str] = Counter()  # by shard
         self._retried: Counter[str] = Counter()
@@ -98,10 +99,17 @@ class OutcomeSummary:
             self.outages, self.delivery_limit = 0, None
 
     def on_settled(
-        self, plan_id: str, settled: Settled, states: Mapping[str, ShardState], now_ms: int
+        self,
+        plan_id: str,
+        settled: Settled,
+        states: Mapping[str, ShardState],
+        now_ms: int,
+        *,
+        is_available_now: bool,
     ) -> None:
         """Take in a settled plan. `states`: since it is. `now_ms`: by the machine's clock. Raises
-        `ConfigError` when several plans in a row ended without a report of their outcomes.
+        `ConfigError` when several plans in a row ended without a report of their outcomes; and in
+        an AvailableNow run, which would never end, when many ended of which nothing was read.
         """
         self._queue.update(states, settled.policy, now_ms)
         outages, delivery_limit = self.outages, self.delivery_limit
@@ -137,7 +145,8 @@ class OutcomeSummary:
             self._emitted[read.shard_id] += read.count + read.retry_rows
             self._retried[read.shard_id] += read.retry_rows
         is_unread = not settled.reads and settled.plan is not None and bool(settled.plan.tasks)
-        if is_unread and not self._was_unread:
+        self._unread = self._unread + 1 if is_unread else 0
+        if self._unread == 1:
             # Nothing else would tell why the query runs batch after batch and makes no progress.
             log.warning(
                 "batch %s has ended, but the sink read none of its rows, so its "
@@ -145,7 +154,12 @@ class OutcomeSummary:
                 "it drops the rows",
                 plan_id,
             )
-        self._was_unread = is_unread
+        if is_available_now and self._unread >= MAX_UNREAD:
+            raise ConfigError(
+                f"the sink read no row of the last {self._unread} batches, so this AvailableNow "
+                f"run of application {self._settings.application} would never end",
+                "let the function of foreachBatch read its frame, even if it drops the rows",
+            )
         self._unreported = self._unreported + 1 if settled.unreported else 0
         if settled.unreported:
             log.warning(

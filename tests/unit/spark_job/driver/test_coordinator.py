@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.application.session import KEPT_S
-from kinesis_spout.errors import AccessDeniedError
+from kinesis_spout.errors import AccessDeniedError, ConfigError
 from kinesis_spout.testing import error, expired_iterator, throttle
 from spark_job.driver.query_driver import TriggerInterval
 from spark_job.executor.task_reader import read_task
@@ -149,6 +149,23 @@ def test_a_batch_of_which_the_sink_reads_nothing_is_redelivered_and_said_once(
     assert said() == 1
     next_plan(coordinator, plan)
     assert said() == 2
+
+
+def test_an_available_now_run_whose_sink_reads_nothing_ends_with_an_error(
+    one: SimulatedJob,
+) -> None:
+    """It would make one batch after the other for ever. No record is lost by it."""
+    put = one.put(3)
+    coordinator = one.coordinator()
+    coordinator.prepare_available_now()
+    plan = ""
+    for _ in range(10):
+        plan = next_plan(coordinator, plan)
+    with pytest.raises(ConfigError, match=r"read no row of the last 10 batches.*read its frame"):
+        next_plan(coordinator, plan)
+    coordinator.close()
+    again = one.coordinator()
+    assert run(one, again, next_plan(again, plan)) == put
 
 
 def test_an_open_plan_whose_end_was_removed_is_closed_and_its_records_come_again(
