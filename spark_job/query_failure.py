@@ -234,29 +234,37 @@ class QueryEnds(StreamingQueryListener):
         """The same."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        run_id = str(event.runId)
         with self._lock:
-            query, started_ms = self._queries.pop(str(event.runId), (None, 0))
+            query, started_ms = self._queries.get(run_id, (None, 0))
+            if event.exception is None:
+                self._queries.pop(run_id, None)
         if query is not None and event.exception is not None:
-            # Not a daemon: a driver that ends with the query's error waits for it.
+            # A driver that ends with the query's error waits for it. py4j's thread, which calls
+            # this, is a daemon, and a thread is what the one that makes it is.
             threading.Thread(
-                target=self._report_end, args=(query, started_ms, self._clock.now_ms())
+                target=self._report_end,
+                args=(run_id, query, started_ms, self._clock.now_ms()),
+                daemon=False,
             ).start()
 
     def report_the_rest(self) -> None:
-        """Of queries that have failed, and whose event has not come: the process is ending. While
-        the JVM ends after it, Spark would log an error for each event that finds no Python.
+        """Of queries that have failed, and whose end is not stored yet: the process is ending, and
+        may wait for no thread any more. While the JVM ends after it, Spark would log an error for
+        each event that finds no Python.
         """
         with self._lock:
-            queries, self._queries = list(self._queries.values()), {}
+            queries = dict(self._queries)
         if queries:
             with suppress(Exception):
                 self._manager.removeListener(self)
-        for query, started_ms in queries:
+        for run_id, (query, started_ms) in queries.items():
             with suppress(Exception):
                 if not query.isActive:
-                    self._report_end(query, started_ms, self._clock.now_ms())
+                    self._report_end(run_id, query, started_ms, self._clock.now_ms())
 
-    def _report_end(self, query: Any, started_ms: int, ended_ms: int) -> None:
+    def _report_end(self, run_id: str, query: Any, started_ms: int, ended_ms: int) -> None:
+        """Two threads may do it at a time: the first end that is stored counts."""
         try:
             text = str(query.exception() or "")
             plans = plans_of(text)
@@ -272,6 +280,9 @@ class QueryEnds(StreamingQueryListener):
             self._amend(plans, ended)
         except Exception:  # the session has ended, or ZooKeeper is away: nothing depends on it
             log.debug("the end of the query was not stored in ZooKeeper", exc_info=True)
+        finally:
+            with self._lock:
+                self._queries.pop(run_id, None)
 
     def _amend(self, plans: frozenset[str], amended: Callable[[RunLog], RunLog]) -> None:
         """Amend the run log of each known stream whose newest plan is one of `plans`."""

@@ -5,6 +5,7 @@ is stored with the run of its plan.
 from __future__ import annotations
 
 import os
+import threading
 import traceback
 from types import SimpleNamespace
 from typing import Any
@@ -93,9 +94,43 @@ def test_a_listener_raises_nothing() -> None:
     ends.report_the_rest()
     assert len(asked) == 1, "it was told"
     assert removed == [ends]
+    ends.onQueryStarted(event)
+    ends.onQueryTerminated(event)
+    ends.report_the_rest()
+    assert len(asked) == 1, "a query that was stopped has no error to report"
     broken = QueryEnds(SimpleNamespace(), SystemClock())
     broken.onQueryStarted(event)
     broken.report_the_rest()
+
+
+def test_a_driver_that_ends_waits_for_the_report_of_its_error() -> None:
+    """The event comes in a thread of py4j, which is a daemon. If Python waits for threads no more,
+    as when the event comes late, the end of the process reports what is not stored.
+    """
+    asked: list[threading.Thread] = []
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def exception() -> str:
+        asked.append(threading.current_thread())
+        if len(asked) == 1:
+            is_asked.set()
+            may_answer.wait(10)
+        return ""
+
+    query = SimpleNamespace(isActive=False, exception=exception)
+    manager = SimpleNamespace(get=lambda _: query, removeListener=lambda _: None)
+    ends = QueryEnds(manager, SystemClock())
+    event: Any = SimpleNamespace(id="1", runId="2", exception="KeyError")
+    ends.onQueryStarted(event)
+    by_py4j = threading.Thread(target=ends.onQueryTerminated, args=(event,), daemon=True)
+    by_py4j.start()
+    by_py4j.join()
+    assert is_asked.wait(10)
+    ends.report_the_rest()
+    assert asked[1] is threading.current_thread()
+    assert not asked[0].daemon
+    may_answer.set()
+    asked[0].join()
 
 
 PROXY = """An exception was raised by the Python Proxy. \
