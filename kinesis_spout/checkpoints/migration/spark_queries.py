@@ -173,8 +173,8 @@ class _End(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
                 return Position.at_timestamp(int(self.iterator_position))
             except (ValueError, InvalidPositionError) as exc:
                 raise MigrationError(
-                    f"{where} is at time {self.iterator_position[:40]!r}, which is not a time in "
-                    "milliseconds",
+                    f"{where} has the time {self.iterator_position[:40]!r}, which is not a number "
+                    "of milliseconds",
                     COPY_AGAIN,
                 ) from exc
         if kind not in {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"}:

@@ -35,7 +35,7 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     # What an import in place has written before it was stopped says the same as what was there.
     if not is_begun and (start is not None or store.identity.read() is not None):
         raise MigrationError(
-            f"{where} is already an application of kinesis-spout",
+            f"{where} contains an application of kinesis-spout, not a Storm topology",
             "start that application, or pass the name of a Storm topology",
         )
     states = store.shard_states.load()
