@@ -155,7 +155,7 @@ def test_a_shard_that_it_left_when_it_was_closed_is_read_on(tmp_path: Path) -> N
         ({"offsets/0": offsets(0, {A: place("MIDDLE")})}, "does not support"),
         (
             {"offsets/0": offsets(0, {A: place("AT_TIMESTAMP", "soon")})},
-            "is not a time in milliseconds",
+            "is not a number of milliseconds",
         ),
         (
             {"offsets/0": offsets(0, {A: place("AT_SEQUENCE_NUMBER", "x")})},
