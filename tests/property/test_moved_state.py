@@ -104,8 +104,13 @@ def test_each_record_is_read_again_or_is_what_it_was(state: ShardState, wanted: 
         and all(is_before(number, to) for number in USERS if number.shares_record(one))
         and not any(waits(after, number) for number in USERS if number.sequence <= one.sequence)
     ]
-    assert after.checkpoint == max(safe, default=None)
-    if after is not state:
+    if after is not state:  # where it stays, its checkpoint stays, too
+        # Nobody knows here how many user records an aggregate has: at one, the checkpoint may be
+        # lower than it could be.
+        is_inside = to.sequence is not None and to.sequence.sub
+        assert after.checkpoint == max(safe, default=None) or (
+            is_inside and after.checkpoint in {None, *safe}
+        )
         assert (after.verified_until_ms, after.at_tip) == (NOW_MS, False)
     assert after.read_position == to
     assert (after.parents, after.settled_plan) == (state.parents, state.settled_plan)
