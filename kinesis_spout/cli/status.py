@@ -56,7 +56,7 @@ WIDE = 110
 MANY = 1_000
 _MORE = f">{MANY - 1}"
 # Where a terminal has no room for all columns, these are left out, one after the other.
-_LEAST = ("read to", "speed", "state", "tries", "oldest", "expires in", "unack.")
+_LEAST = ("read to", "speed", "state", "tries", "oldest", "expires in", "unres.")
 _LEFT = frozenset({"shard", "health", "state", "read to", "checkpoint"})
 COLOURS = {
     Health.OK: "green",

@@ -113,6 +113,10 @@ def test_a_screen_fits_and_cuts_nothing(screen: Callable[[int], Any], width: int
     assert "…" not in "".join(lines)
 
 
+def test_a_terminal_without_room_for_the_other_columns_has_these_three() -> None:
+    assert lines_of(shards_of(1), 200)[0].split() == ["shard", "health", "lag"]
+
+
 def test_a_loss_that_is_over_is_shown_while_the_stream_keeps_records() -> None:
     """Beside a verdict that is fine: all that is left is read."""
     for age_ms, is_shown in ((HOUR_MS, True), (25 * HOUR_MS, False)):
