@@ -156,8 +156,7 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
         raise SchemeDefinitionError(
             f"the descriptor set has no usable message {name}: {exc}",
             "create the descriptor set with protoc --include_imports --descriptor_set_out, and "
-            "pass "
-            "the full name, package included",
+            "pass the full name, package included",
         ) from None
     root = _Columns(recursion_depth).message(descriptor, descriptor.full_name, ())
     if root is None:

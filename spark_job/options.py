@@ -101,8 +101,7 @@ _SPARKS = by_field(
     Option.switch(
         "wholeBatchAck",
         "`true` acks each finished batch as a whole. Set the option if earlier queries of the "
-        "application "
-        "used `tracked` and this query does not",
+        "application used `tracked` and this query does not",
         "false",
     ),
     Option.duration(

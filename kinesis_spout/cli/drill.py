@@ -178,7 +178,7 @@ def _check(names: Sequence[str], setting: Setting, files: Mapping[str, Path | No
     """
     for name, file in files.items():
         if file is not None and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK)):
-            problem = f"{file} cannot be written; pass a file in a folder that exists"
+            problem = f"{file} cannot be written; pass a file in a directory that exists"
             raise wrong_usage(name, problem)
     if setting.spout and (setting.process or setting.executors):
         raise wrong_usage(

@@ -443,10 +443,8 @@ def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
     elif lagging:
         yield from _lagging(look, lagging, shards)
         yield from _soon(look, lagging)
-    elif status.unknown["notAsked"]:
-        yield from _not_asked(status, shards)
     else:
-        yield "all records are read"
+        yield from list(_not_asked(status, shards)) or ["all records are read"]
 
 
 def _not_asked(status: ApplicationStatus, shards: str) -> Iterator[str]:

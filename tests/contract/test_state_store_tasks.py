@@ -73,7 +73,7 @@ def test_an_overtaken_owner_writes_nothing_at_all(
 @pytest.mark.parametrize("removed", ["epoch", "owner"])
 def test_an_owner_whose_state_was_removed_says_so(store_world: StoreWorld, removed: str) -> None:
     """As with a ZooKeeper that has lost its data: no other process has taken over. It writes
-    nothing more, and may acquire the application anew.
+    nothing more, and may acquire the application again.
     """
     store = owned(store_world, OWNER, FIRST)
     store_world.remove(removed)

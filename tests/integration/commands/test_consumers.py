@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pytest
 
@@ -58,18 +58,24 @@ def test_consume_has_the_records_pushed(orders: ServedFake) -> None:
 LIST = ("consumers", "list", "orders")
 
 
+def run_into(
+    stdout: IO[bytes] | int, orders: ServedFake, words: tuple[str, ...]
+) -> CompletedProcess[bytes]:
+    return subprocess.run(
+        command_line(*words),
+        env=environment(**connection(orders)),
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize("words", [LIST, (*LIST, "--json"), ("--version",), ("status", "--help")])
 def test_a_full_disk_is_one_sentence(orders: ServedFake, words: tuple[str, ...]) -> None:
     """/dev/full takes nothing, as a full disk does."""
     with Path("/dev/full").open("wb") as full:
-        ended = subprocess.run(
-            command_line(*words),
-            env=environment(**connection(orders)),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        ended = run_into(full, orders, words)
     assert ended.returncode == 1
     assert ended.stderr.startswith(b"error: stdout cannot be written: No space left on device")
     assert ended.stderr.count(b"\n") == 1
@@ -83,14 +89,7 @@ def test_a_reader_that_is_gone_ends_the_command_as_sigpipe_does(
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
-        ended = subprocess.run(
-            command_line(*words),
-            env=environment(**connection(orders)),
-            stdout=write_end,
-            stderr=subprocess.PIPE,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        ended = run_into(write_end, orders, words)
     finally:
         os.close(write_end)
     assert (ended.returncode, ended.stderr) == (141, b"")

@@ -404,7 +404,7 @@ def rewound(job: SimulatedJob, to_ms: int, *, write: bool = True) -> Rewind:
 
 
 class Run:
-    """A job that is started and stopped, and goes on with its old checkpoint location."""
+    """A job that is started and stopped, and keeps its old checkpoint location."""
 
     def __init__(self, job: SimulatedJob) -> None:
         self.job = job

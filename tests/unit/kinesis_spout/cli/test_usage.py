@@ -257,6 +257,22 @@ def test_a_shell_completes_the_names_of_commands_and_options(tmp_path: Path) -> 
     assert "--zookeeper-root" in completed("kinesis-spout status --zoo")
 
 
+COMMANDS_BELOW = {
+    "checkpoint": ("show", "set", "skip", "reset", "export", "import", "history", "rewind"),
+    "consumers": ("list", "remove"),
+}
+
+
+@pytest.mark.parametrize("name", ALL_COMMANDS)
+def test_the_help_is_whole_in_80_columns(tmp_path: Path, name: str) -> None:
+    """Nobody can type the name of an option that is cut."""
+    for words in ((), *((below,) for below in COMMANDS_BELOW.get(name, ()))):
+        shown = call_cli(name, *words, "--help", cwd=tmp_path, COLUMNS="80")
+        assert shown.returncode == 0
+        assert "--help" in shown.stdout
+        assert "…" not in shown.stdout
+
+
 def test_ctrl_c_while_modules_are_imported_ends_without_a_stack_trace(tmp_path: Path) -> None:
     """The import of botocore sends the signal here, as a user who mistyped would."""
     (tmp_path / "botocore.py").write_text(

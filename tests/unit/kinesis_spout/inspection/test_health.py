@@ -66,7 +66,7 @@ CLOSED = listed(1, closed=True)
 @pytest.mark.parametrize(
     ("seen", "found"),
     [
-        # what came within the window may be unread, to the millisecond
+        # records that arrived within the window may be unread, to the millisecond
         (look(ONE, HERE, tips={1: behind(WINDOW_MS)}), Health.OK),
         (look(ONE, HERE, tips={1: behind(WINDOW_MS + 1)}), Health.STALLED),
         # a batch may take as long as the one before: a job with a long trigger lags between batches

@@ -136,7 +136,7 @@ VERDICTS: list[tuple[Look, str]] = [
         look(ONE, state(1, after(5), unresolved=(failed(3, due_ms=1),)), tips={1: AT_TIP}),
         "lagging: 1 of 1 shard has records whose retries are overdue",
     ),
-    # records that fail again at a retry are told of beside a verdict that is fine
+    # a verdict that is fine names the records that have failed again at a retry
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), tips={1: AT_TIP}),
         "ok: 1 shard is read up to the newest record; 1 record is unresolved",

@@ -1,5 +1,5 @@
-"""Outages of the service, in simulated time, and what a spout reports of its run: it goes on, says
-so, and ends only where it is told to or where waiting cannot help.
+"""Outages of the service, in simulated time, and what a spout reports of its run: it continues,
+says so, and ends only where its options say so or where waiting cannot help.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ def hold(under_test: SpoutUnderTest) -> Hold | None:
 
 @pytest.mark.parametrize("error", [None, RuntimeError("no rates")])
 def test_a_spout_tells_that_it_began_and_how_it_ended(error: Exception | None) -> None:
-    """And its options that matter to who looks: a record is a letter after so many attempts."""
+    """The log also has the limit of attempts after which a record is dead-lettered."""
     under_test = SpoutUnderTest()
     retry = RetryPolicy(retry_limit=6, max_age_ms=5_000)
     with suppress(RuntimeError), under_test.fresh(max_pending=7, retry=retry):

@@ -244,7 +244,7 @@ def read_some(spout: SteppedSpout, count: int) -> list[str]:
 
 
 def losses(job: SimulatedJob) -> list[str]:
-    """Those after which a run continued, as the store has them for who looks."""
+    """The stored losses of records after which a run continued."""
     with closing(job.store()) as store:
         return [loss.says for log in store.runs.read().values() for loss in log.losses]
 
