@@ -251,12 +251,13 @@ def test_nothing_stays_persisted_after_a_batch(spark: SparkSession) -> None:
 
     with pytest.raises(OSError, match="disk full"):
         run_batch(source_frame(spark, TEXTS), process)
-    assert persisted(spark) == before
+    # Not ==: Spark drops the cut plans of earlier batches when the JVM collects garbage.
+    assert persisted(spark) <= before
 
 
-def persisted(spark: SparkSession) -> int:
+def persisted(spark: SparkSession) -> set[int]:
     # Python's SparkContext has no such call.
-    return len(spark.sparkContext._jsc.getPersistentRDDs())
+    return set(spark.sparkContext._jsc.getPersistentRDDs())
 
 
 def nothing(frame: DataFrame) -> None:
