@@ -384,8 +384,8 @@ class ShardCatalog:
 
     # retention ------------------------------------------------------------------------------------
     def check_retention(self, shards: Sequence[str]) -> None:
-        """Report shards whose records may have expired unread, each once. A no-op before the first
-        `describe`.
+        """Report shards whose records may have expired unread, each once until it is read on. A
+        no-op before the first `describe`.
 
         Raises `DataLossError` where `failOnDataLoss` is true.
         """

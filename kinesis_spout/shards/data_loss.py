@@ -105,14 +105,15 @@ class DataLossDetector:
     def check_retention(
         self, shards: Sequence[str], states: Mapping[str, ShardState], *, retention_ms: int
     ) -> None:
-        """Report shards whose records may have expired unread, each once. `states`: also of shards
-        that are not asked for, as they wait for others. They are reported with these: nobody wants
-        to hear of one loss after the other.
+        """Report shards whose records may have expired unread, each once until it is read on.
+        `states`: also of shards that are not asked for, as they wait for others. They are reported
+        with these: nobody wants to hear of one loss after the other.
 
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
         horizon_ms = self._horizon_ms()
         lapsed = {shard for shard, state in states.items() if expired_unread(state, horizon_ms)}
+        self._reported -= states.keys() - lapsed  # read on since: what expires now is another loss
         if not self._reported.issuperset(lapsed.intersection(shards)):
             new = [shard for shard in sorted(lapsed) if shard not in self._reported]
             self._report_data_loss(

@@ -201,6 +201,26 @@ def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(job: Simula
         next_plan(again, start)
 
 
+def test_a_shard_that_loses_records_again_is_reported_again(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the same process, after the shard was read on."""
+    driver = one.coordinator(fail_on_data_loss=False)
+    plan, _ = read_all(one, driver)
+    for _ in range(2):
+        one.put(3)
+        one.clock.advance(2 * DAY_S)
+        kept = one.put(2)
+        caplog.clear()
+        with caplog.at_level("WARNING", "kinesis_spout"):
+            plan, found = read_all(one, driver, plan)
+        assert found == kept
+        assert f"longer than the retention of 24 h: {shard(0)}" in caplog.text
+    assert driver.report()["dataLosses"] == 2
+    with closing(one.store()) as store:
+        assert len(store.runs.read()[None].losses) == 2
+
+
 def change_state(job: SimulatedJob, change: Callable[[ShardState], ShardState]) -> None:
     """Another process with the ownership changes the state of the first shard."""
     with closing(job.store()) as store:
