@@ -260,7 +260,9 @@ class SpoutAssigner:
             return
         self._assign()
         if not self._has_assigned:
-            check_listed("shards", self._context.config.shards, self.catalog.states)
+            # A shard of the list has no state yet while the leader begins.
+            known = {*self.catalog.states, *self.catalog.stream.listing.shards}
+            check_listed("shards", self._context.config.shards, known)
             self._has_assigned = True
         self._report_lapsed()
         self._resume()

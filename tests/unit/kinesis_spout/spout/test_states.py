@@ -173,6 +173,23 @@ def test_a_shard_that_the_leader_has_given_up_is_not_stored_as_another_task_has_
     assert other.spout.next_tuple() is None, "the spout goes on"
 
 
+def test_a_task_of_named_shards_opens_before_the_leader_has_stored_their_first_states(
+    job: SimulatedJob,
+) -> None:
+    """Tasks that are started together. It reads them as soon as they have states."""
+    put = job.put(1, key=job.key_of(1))
+    store, tree = interposed(job.store())
+    others: list[SteppedSpout] = []
+
+    def open_other() -> None:
+        others.append(SteppedSpout(job, task_index=1, total_tasks=2, shards=(shard(1),)))
+
+    tree.before_write(f"/{shard(0)}/state", open_other)
+    SteppedSpout(job, store=store, task_index=0, total_tasks=2)
+    (other,) = others
+    assert [int(one.sequence_number) for one in other.after(10.0).pump()] == put
+
+
 def left_open(job: SimulatedJob) -> str:
     """A Spark job whose batch of three records was read and has not ended: its plan stays open."""
     job.put(3)
