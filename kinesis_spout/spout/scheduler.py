@@ -411,8 +411,12 @@ class SpoutScheduler:
         assigned: AssignedShard,
         found: Iterable[tuple[UnresolvedRecord, RecordRun]],
     ) -> None:
-        """Take the payloads of wanted records: see `RetryBuffer.restock`."""
+        """Take the payloads of wanted records: see `RetryBuffer.restock`. A no-op for a shard that
+        was released while they were read.
+        """
         with self.changed:
+            if assigned.is_released:
+                return
             now_ms = int(self.now_ms())
             for record, run in found:
                 assigned.shard.held.restock(record, run, now_ms)
