@@ -365,8 +365,8 @@ class RetryBuffer:
             self._tracker.fail(
                 record.first, attempt, now_ms, reason=GONE, retry=False, counts=False
             )
-        if any(record.first == one.first for one in self._tracker.exhausted):
-            self.hold(record.first, found, is_letter=True)  # else a late ack came first
+        if self._tracker.waiting(record.first) is not None:  # else a late ack came first
+            self.hold(record.first, found, is_letter=True)
 
     def _drop_payload(self, sequence: SequenceNumber) -> None:
         run = self.runs.pop(sequence, None)
@@ -684,11 +684,8 @@ class TrackedShard:
 
     def begins_range(self, sequence: SequenceNumber) -> bool:
         """Whether the tracker knows the record as the first of a range that has one outcome."""
-        known = (
-            self.tracker.queued(sequence),
-            *(one for one in self.tracker.exhausted if one.first == sequence),
-        )
-        return any(one is not None and one.count > 1 for one in known)
+        known = self.tracker.waiting(sequence)
+        return known is not None and known.count > 1
 
     def mark_dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter was written: the record counts as acked. UNKNOWN if a late ack came first."""

@@ -173,6 +173,11 @@ class InflightRecordTracker:
         node = self._nodes.get(sequence)
         return None if node is None or node.state is not NodeState.QUEUED else stored_record(node)
 
+    def waiting(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
+        """The same, also if it is exhausted."""
+        node = self._exhausted.get(sequence)
+        return self.queued(sequence) if node is None else stored_record(node)
+
     def awaited(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
         """The failures so far of a record or range that is queued, or pending after failures; else
         None. The same object until the next outcome.

@@ -18,6 +18,7 @@ from kinesis_spout.spout.tracked_shard import (
 )
 from state.position import TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
+from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.tracker.transitions import Effect
 from tests.support.spout.spout_pages import (
@@ -206,6 +207,41 @@ def test_outcomes_of_a_released_shard_are_ignored_and_its_counts_are_kept() -> N
         2,
         0,
     )
+
+
+def test_a_payload_that_comes_after_its_shard_was_released_is_dropped() -> None:
+    """It was read again for its retry while the shard was given up. The next call for a record
+    finds no shard of that name.
+    """
+    spout = scheduled(restored=(waiting(1),))
+    ((assigned, wanted),) = spout.wanted(letters=False)
+    spout.remove(A)
+    spout.restock(assigned, [(record, run_of(1)) for record in wanted])
+    assert spout.emit() is None
+
+
+def test_payloads_of_many_letters_are_taken_without_a_search_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No record goes out meanwhile. After a restart a shard may have all of them to read again."""
+    count = 500
+    records = tuple(map(waiting, range(1, count + 1)))
+    shard = tracked_from(FakePages(), state=stored(*records, read_to=count), policy=NO_RETRY)
+    wanted = shard.held.wanted_letters()
+    compare = SequenceNumber.__eq__
+    comparisons = 0
+
+    def counting(one: SequenceNumber, other: object) -> bool:
+        nonlocal comparisons
+        comparisons += 1
+        return compare(one, other)
+
+    with monkeypatch.context() as counted:
+        counted.setattr(SequenceNumber, "__eq__", counting)
+        for number, record in enumerate(wanted, start=1):
+            shard.held.restock(record, run_of(number), 0)
+    assert len(shard.held.letters()) == count
+    assert comparisons < 10 * count
 
 
 def test_an_isolated_delivery_of_a_released_shard_does_not_hold_up_the_others() -> None:
