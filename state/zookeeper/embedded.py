@@ -228,7 +228,8 @@ def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
     here, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
     with (directory / "supervisor.log").open("ab") as log:
         subprocess.run(
-            [sys.executable, "-m", "state.zookeeper.embedded", *arguments],
+            # -P: a package of the working directory must not hide one of ours.
+            [sys.executable, "-P", "-m", "state.zookeeper.embedded", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

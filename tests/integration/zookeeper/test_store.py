@@ -319,6 +319,17 @@ def test_several_processes_that_start_at_once_share_one_server(directory: Path) 
     assert running_in(directory) == running
 
 
+def test_the_starters_working_directory_hides_no_package_of_the_server(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have a package of one of our names, or of one of Python's."""
+    for name in ("state", "signal"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert answers(int(ensure_running(directory).rpartition(":")[2]))
+
+
 @pytest.mark.parametrize(
     "locale",
     [
