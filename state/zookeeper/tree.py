@@ -41,7 +41,12 @@ from kazoo.protocol.states import Callback, EventType, KazooState, KeeperState, 
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE, Permissions
 
-from state.errors import StateError, StoreAccessError, StoreUnavailableError
+from state.errors import (
+    EmbeddedZookeeperError,
+    StateError,
+    StoreAccessError,
+    StoreUnavailableError,
+)
 from state.znodes.tree import (
     Check,
     Create,
@@ -486,8 +491,12 @@ class ZookeeperTree:
                 raise self._translated(kazoo_errors.AuthFailedError(), self._address)
             return False
         if self._address.startswith(EMBEDDED_PREFIX):
-            # Starts the server if it has ended; its port may then be another one.
-            client.set_hosts(resolve_connect_string(self._address))
+            # Starts the server if it has ended; its port may then be another one. One that cannot
+            # be started now is an outage, as that of any other server: it ran before.
+            try:
+                client.set_hosts(resolve_connect_string(self._address))
+            except EmbeddedZookeeperError as exc:
+                raise StoreUnavailableError(exc.message, exc.remedy) from exc
         return True
 
     def _not_connected(self, handler: ConnectionHandler) -> StateError:

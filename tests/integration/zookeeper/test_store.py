@@ -100,14 +100,23 @@ def test_a_dead_process_elsewhere_is_waited_for(
     assert owner.pid == os.getpid()
 
 
-def test_the_embedded_server_is_started_again_for_its_store(tmp_path: Path) -> None:
-    """A store that names the directory finds the server even after a stop in between."""
+def test_the_embedded_server_is_started_again_for_its_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that names the directory finds the server even after a stop in between. While it
+    cannot be started, the store is unavailable, as any other that is down.
+    """
     directory = tmp_path / "zookeeper"
     store = open_store(f"embedded:{directory}", operation_timeout_s=60.0)
     try:
         store.ownership.acquire(this_process(0), timeout_s=10)
         known = store.shard_states.save([StateChange(None, state_at(1))])[0]
         stop(directory)
+        with monkeypatch.context() as without_java:
+            without_java.setenv("PATH", str(tmp_path))
+            without_java.delenv("JAVA_HOME", raising=False)
+            with pytest.raises(StoreUnavailableError, match="needs Java.*; install Java"):
+                store.shard_states.load()
         assert store.shard_states.save([StateChange(known, state_at(2))])[0].version == 1
     finally:
         store.close()
