@@ -159,6 +159,8 @@ class OwnershipZnodes(Nodes, OwnershipStore):
         ]
         live = next((rival for rival in rivals if not self._may_replace(rival)), None)
         if live is not None:
+            if joined is None and task and live.task and live.task.total == task.total:
+                return None  # it has changed the total since `there` was read, and can be joined
             return live
         guards: list[Check]
         first: Operation

@@ -331,6 +331,22 @@ def test_a_task_that_joins_in_between_is_not_overridden(store_world: StoreWorld)
     assert store_world.children("epoch") == []
 
 
+def test_tasks_that_change_their_number_at_once_do_not_refuse_each_other(
+    store_world: StoreWorld,
+) -> None:
+    """The first changes the number after the second has read the old one. The second joins the
+    first, and does not wait for its end.
+    """
+    task_of(store_world, 0, 2).ownership.release()
+    first = store_world.open()
+    second, tree = interposed(store_world.open())
+    tree.before_list(
+        "owner", lambda: first.ownership.acquire(OWNER, timeout_s=0, task=TaskShare(0, 3))
+    )
+    second.ownership.acquire(OTHER, timeout_s=0, task=TaskShare(1, 3))
+    assert second.ownership.holders() == {TaskShare(0, 3): OWNER, TaskShare(1, 3): OTHER}
+
+
 def test_a_session_of_a_task_that_is_regained_in_between_is_not_overridden(
     store_world: StoreWorld,
 ) -> None:

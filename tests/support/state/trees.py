@@ -147,6 +147,7 @@ class InterposedTree(ForwardingTree):
     - `loses_answers`: each transaction is done, and then tried again as after a lost answer.
     - `before_read`, `before_write`: the action is run once, before the next read of a node, or
       transaction that writes it; `path` is the end of its path.
+    - `before_list`: the same, before the next listing of a node's children.
     - `before_wait`: the same, before the next wait until a node is gone.
     """
 
@@ -161,6 +162,9 @@ class InterposedTree(ForwardingTree):
     def before_write(self, path: str, act: Callable[[], object]) -> None:
         self._acts["write"] = path, act
 
+    def before_list(self, path: str, act: Callable[[], object]) -> None:
+        self._acts["list"] = path, act
+
     def before_wait(self, act: Callable[[], object]) -> None:
         self._acts["wait"] = "", act
 
@@ -172,6 +176,10 @@ class InterposedTree(ForwardingTree):
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
         self._run("read", paths)
         return super().read(paths)
+
+    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        self._run("list", paths)
+        return super().children(paths)
 
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
         self._run("wait", [path])
