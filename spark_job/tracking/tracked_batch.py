@@ -95,6 +95,7 @@ class TrackedBatch:
         self._evaluations: list[Evaluation] = []
         self._begun: list[RecordMapper] = []  # of each evaluation, also of one that has failed
         self._at_end: list[Callable[[BaseException | None], object]] = []
+        self._has_ended = False
         self._token: str | None = None
 
     @property
@@ -159,7 +160,8 @@ class TrackedBatch:
         dead letter now. Under `on_failure` block_key or block_shard, a retry also fails the later
         records of the same key or shard: they are delivered again after it.
 
-        Raises ValueError if a record is not in this batch; then none is failed.
+        Raises ValueError if a record is not in this batch; then none is failed. Raises RuntimeError
+        after the end of the batch, when it is too late.
         """
         if after_s is not None and not (retry and 0 <= after_s < float("inf")):
             raise ValueError(
@@ -207,6 +209,7 @@ class TrackedBatch:
         Raises Spark's error if a Python worker ends (`os._exit`, out of memory); let it through, it
         must fail the batch.
         """
+        self._check_open()
         name = "the function passed to batch.map_records"
         check_function(name, function, takes=["a record"], may_yield=True)
         struct, columns = output_schema(schema)
@@ -267,8 +270,11 @@ class TrackedBatch:
 
     def call_back(self, error: BaseException | None) -> None:
         """Run the callbacks: the function has returned, or raised `error`. Raises their errors."""
-        while self._at_end:
-            self._at_end.pop()(error)
+        try:
+            while self._at_end:
+                self._at_end.pop()(error)
+        finally:
+            self._has_ended = True
 
     def close(self) -> None:
         """Unpersist the evaluations of `map_records`. Idempotent."""
@@ -281,6 +287,16 @@ class TrackedBatch:
             known = self._failures.get(record.message_id)
             if known is None or record.outcome > known.outcome:
                 self._failures[record.message_id] = record
+        # After they are noted: whatever is noted before the end is reported.
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._has_ended:
+            raise RuntimeError(
+                "records were failed or mapped after the end of their batch, so the failures "
+                "have no effect; do it inside the function passed to tracked(...), and wait there "
+                "for threads that do it"
+            )
 
     def _without_failing(
         self, df: DataFrame, predicate: Column | str | None, reason: str, outcome: Outcome
@@ -313,6 +329,7 @@ class TrackedBatch:
         """
         if not reasons:
             return set()
+        self._check_open()
         keys = self._frame.order_keys(reasons.keys())
         foreign = next((message_id for message_id in reasons if message_id not in keys), None)
         if foreign is not None:

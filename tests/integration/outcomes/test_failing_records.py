@@ -106,6 +106,21 @@ def test_a_record_of_another_batch_cannot_be_failed(spark: SparkSession) -> None
     assert run_batch(source_frame(spark, ["a"]), process).failed_numbers == set()
 
 
+def test_records_are_failed_before_the_end_of_their_batch_or_it_is_an_error(
+    spark: SparkSession,
+) -> None:
+    """As by a thread for which the function has not waited: the records have been acked."""
+    batch = run_batch(source_frame(spark, ["a"]), lambda batch: batch.df.count())
+    for late in (
+        lambda: batch.fail(record_id(0), "late"),
+        lambda: batch.fail_where(batch.df, "true", "late"),
+        lambda: batch.map_records(lambda _: None, "id string"),
+    ):
+        with pytest.raises(RuntimeError, match="after the end of their batch"):
+            late()
+    batch.frame.close()
+
+
 @pytest.mark.parametrize(
     ("on_failure", "waiting"), [(OnFailure.BLOCK_KEY, {4, 5}), (OnFailure.BLOCK_SHARD, {3, 4, 5})]
 )
