@@ -143,13 +143,13 @@ def reported_failure(error: BaseException) -> ReportedError:
 
 def for_spark(error: BaseException, function: str) -> BaseException:
     """The error of a user's function, as Spark can take it from the function of `foreachBatch`:
-    an Exception, whose traceback can be sent to Java. With anything else Spark waits, or says that
-    a network connection has failed. `function` names it. An interrupt is left as it is.
+    an Exception, whose traceback can be sent to Java. With anything else Spark waits for ever, or
+    says that a network connection has failed. `function` names it.
     """
     trace = "".join(traceback.format_exception(error))
     # UTF-8 cannot encode half of a surrogate pair, nor Java take a text of a gigabyte.
     can_be_sent = len(trace) <= MAX_TRACE_CHARS and trace == trace.encode(errors="replace").decode()
-    if isinstance(error, KeyboardInterrupt) or (isinstance(error, Exception) and can_be_sent):
+    if isinstance(error, Exception) and can_be_sent:
         return error
     log.error(
         "%s raised an error that Spark cannot pass on\n%s",

@@ -241,9 +241,13 @@ def test_the_error_that_fails_a_batch_is_told_with_where_it_comes_from(
     assert reported_failure(error) == told
 
 
-@pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "error", [*ODD_ERRORS, KeyboardInterrupt()], ids=lambda one: type(one).__name__
+)
 def test_the_error_of_a_function_is_one_that_spark_can_take(error: BaseException) -> None:
-    """And its sentence can be stored."""
+    """And its sentence can be stored. An interrupt, too: py4j's thread would end by it without an
+    answer, for which Spark waits for ever.
+    """
     taken = for_spark(error, "the function passed to tracked(...)")
     assert isinstance(taken, Exception)
     trace = "".join(traceback.format_exception(taken))
@@ -254,8 +258,7 @@ def test_the_error_of_a_function_is_one_that_spark_can_take(error: BaseException
 
 
 def test_an_error_that_spark_can_take_is_left_as_it_is() -> None:
-    """An interrupt, too: it is no outcome."""
-    for error in (ValueError("bad"), SPARKS, KeyboardInterrupt()):
+    for error in (ValueError("bad"), SPARKS):
         assert for_spark(error, "the function") is error
 
 
