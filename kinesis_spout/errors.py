@@ -214,6 +214,16 @@ class InterruptedSleepError(KinesisError):
     """The spout is being closed, so no further attempt is made. Its users never see it."""
 
 
+class FailRecordError(Exception):
+    """Raised in a `with emission:` block, it fails the record, and the loop continues. Without
+    `retry` the record is dead-lettered.
+    """
+
+    def __init__(self, reason: str = "", *, retry: bool = True) -> None:
+        super().__init__(reason)
+        self.retry = retry
+
+
 # what an error says ---------------------------------------------------------------------------
 # A user's code may raise anything: no `Exception`, an error whose `__str__` raises, a message of a
 # gigabyte, half of a surrogate pair (which UTF-8 cannot encode), a NUL byte (which databases and
@@ -254,6 +264,19 @@ def described(error: BaseException, max_chars: int = MAX_REASON_CHARS) -> str:
     """`Class: message` of an error of another package, or its class alone."""
     name, message = type(error).__name__, text_of(error, max_chars)
     return text_of(f"{name}: {message}" if message else name, max_chars)
+
+
+def failure_of(error: BaseException) -> tuple[str | None, bool]:
+    """Why a record failed whose processing raised this, and whether the record is retried."""
+    if not isinstance(error, FailRecordError):
+        return described(error), True
+    try:
+        retry = bool(error.retry)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  # a subclass, of the user, may have no such field, or a property that raises anything
+        retry = True
+    return text_of(error) or None, retry
 
 
 def error_sentence(error: BaseException) -> str:

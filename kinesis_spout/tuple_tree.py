@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from kinesis_spout.acker import Acker, Ending, Outcome
-from kinesis_spout.errors import IllegalAckerEventError, described
+from kinesis_spout.errors import IllegalAckerEventError, failure_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -60,8 +60,8 @@ class Outcomes(Protocol):
         """All parts of the emission are acked."""
         ...
 
-    def fail(self, message_id: str, *, reason: str | None = None) -> None:
-        """The emission has failed as a whole."""
+    def fail(self, message_id: str, *, reason: str | None = None, retry: bool = True) -> None:
+        """The emission has failed as a whole. Without `retry` its record is dead-lettered."""
         ...
 
     def extend(self, message_id: str, timeout_s: float | None) -> bool:
@@ -76,7 +76,8 @@ class TrackedTuple:
 
     A second `ack` or `fail`, and a child after the first, raise `IllegalAckerEventError` and change
     nothing. As a context manager it acks itself at the end of the block, unless it has an outcome
-    already. On an exception it fails, and the exception propagates.
+    already. On an exception it fails, and the exception propagates. `FailRecordError` (of
+    `kinesis_spout.spout`), also as the exception of a future, says whether the record is retried.
     """
 
     __slots__ = ("_acker", "_edges", "_ending", "_made")
@@ -157,7 +158,7 @@ class TrackedTuple:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            self._answer(Ending.FAILED, described(error), is_once=False)
+            self._answer(Ending.FAILED, *failure_of(error), is_once=False)
         else:
             self._answer(Ending.ACKED, is_once=False)
 
@@ -169,11 +170,18 @@ class TrackedTuple:
         if future.cancelled():
             self.fail("cancelled")
         elif (error := future.exception()) is not None:
-            self._answer(Ending.FAILED, described(error), is_once=False)
+            self._answer(Ending.FAILED, *failure_of(error), is_once=False)
         else:
             self.ack()
 
-    def _answer(self, ending: Ending, reason: str | None = None, *, is_once: bool = True) -> None:
+    def _answer(
+        self,
+        ending: Ending,
+        reason: str | None = None,
+        retry: bool = True,  # noqa: FBT001, FBT002  # as of `failure_of`
+        *,
+        is_once: bool = True,
+    ) -> None:
         """Ack or fail this part in all its trees. After an earlier outcome it is refused; but at
         the end of a block, where not `is_once`, an ack is left out then, and a failure fails the
         trees all the same: an exception later in the block belongs to them too.
@@ -191,7 +199,7 @@ class TrackedTuple:
                 for root, edge in self._edges
             ]
         if outcomes := [outcome for outcome in found if outcome is not None]:
-            tell(outcomes)
+            tell(outcomes, retry=retry)
 
     def _refuse(self, event: str) -> NoReturn:
         outcome = "answered" if self._ending is None else self._ending.value
@@ -288,8 +296,10 @@ def fail_timed_out(acker: Acker[TupleTree], now_ms: int) -> int:
     return len(outcomes)
 
 
-def tell(outcomes: Iterable[Outcome[TupleTree]]) -> None:
-    """Pass each outcome to its tree's spout. If one raises, the others are told first."""
+def tell(outcomes: Iterable[Outcome[TupleTree]], *, retry: bool = True) -> None:
+    """Pass each outcome to its tree's spout. If one raises, the others are told first. `retry`:
+    whether the records of failed trees are retried.
+    """
     errors = []
     for outcome in outcomes:
         tree = outcome.message_id
@@ -298,7 +308,7 @@ def tell(outcomes: Iterable[Outcome[TupleTree]]) -> None:
             if outcome.ending is Ending.ACKED:
                 tree.outcomes.ack(tree.message_id)
             else:
-                tree.outcomes.fail(tree.message_id, reason=reason)
+                tree.outcomes.fail(tree.message_id, reason=reason, retry=retry)
         except Exception as error:  # noqa: BLE001  # an error of one spout must not cost another its outcome
             errors.append(error)
     if len(errors) == 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.errors import IllegalAckerEventError, described, text_of
+from kinesis_spout.errors import FailRecordError, IllegalAckerEventError, failure_of
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
 from kinesis_spout.spout.tracked_shard import Delivery
 from scheme.record import Record
@@ -41,16 +41,6 @@ if TYPE_CHECKING:
 COUNTED_FAILURES = frozenset({Effect.QUEUED, Effect.EXHAUSTED})
 # In a `with emission:` block these are no outcome.
 NO_OUTCOME = (KeyboardInterrupt, SystemExit, GeneratorExit)
-
-
-class FailRecordError(Exception):
-    """Raised in a `with emission:` block, it fails the record, and the loop continues. Without
-    `retry` the record is dead-lettered.
-    """
-
-    def __init__(self, reason: str = "", *, retry: bool = True) -> None:
-        super().__init__(reason)
-        self.retry = retry
 
 
 @dataclass(slots=True)
@@ -260,13 +250,10 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
             assigned.blocks[key] = block
         if isinstance(error, NO_OUTCOME):
             return False
-        if isinstance(error, FailRecordError):
+        if isinstance(error, FailRecordError) or (error is not None and block.acked is None):
             block.answer(self.message_id, acked=False)
-            reason, retry = text_of(error) or None, _is_retried(error)
+            reason, retry = failure_of(error)
             assigned.scheduler.record_failure(self, reason, retry=retry)
-        elif error is not None and block.acked is None:
-            block.acked = False
-            assigned.scheduler.record_failure(self, described(error), retry=True)
         elif error is None and block.acked is None and block.tree is None:
             block.acked = True
             assigned.scheduler.resolve(self)
@@ -276,13 +263,3 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
 
     def __repr__(self) -> str:
         return f"SpoutEmission({self.message_id})"
-
-
-def _is_retried(error: FailRecordError) -> bool:
-    """A subclass, of the user, may not have called its `__init__`, or have a property instead."""
-    try:
-        return bool(error.retry)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001  # a user's property may raise anything
-        return True

@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import (
+    FailRecordError,
     InterruptedSleepError,
     KinesisError,
     described,
@@ -36,7 +37,7 @@ from kinesis_spout.spout.assigner import SpoutAssigner
 from kinesis_spout.spout.committer import SpoutCommitter
 from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
-from kinesis_spout.spout.emission import FailRecordError, SpoutEmission
+from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.fetching import SpoutPrefetcher, SpoutRetryFetcher
 from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.metrics import SpoutMetrics, WaitTimes

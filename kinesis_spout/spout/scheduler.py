@@ -93,9 +93,9 @@ class SpoutTrees:
         if (found := self._open.pop(message_id, None)) is not None:
             self._scheduler.resolve(found[0])
 
-    def fail(self, message_id: str, *, reason: str | None = None) -> None:
+    def fail(self, message_id: str, *, reason: str | None = None, retry: bool = True) -> None:
         if (found := self._open.pop(message_id, None)) is not None:
-            self._scheduler.record_failure(found[0], reason)
+            self._scheduler.record_failure(found[0], reason, retry=retry)
 
     def extend(self, message_id: str, timeout_s: float | None) -> bool:
         found = self._open.get(message_id)

@@ -30,8 +30,8 @@ class RecordingSpout:
     def ack(self, message_id: str) -> None:
         self.record(message_id, "acked")
 
-    def fail(self, message_id: str, *, reason: str | None = None) -> None:
-        self.record(message_id, reason)
+    def fail(self, message_id: str, *, reason: str | None = None, retry: bool = True) -> None:
+        self.record(message_id, reason if retry else f"{reason}, not retried")
 
     def record(self, message_id: str, outcome: str | None) -> None:
         self.check_lock()

@@ -6,6 +6,7 @@ anything.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import cycle
@@ -172,6 +173,31 @@ def test_a_tree_made_in_a_with_block_answers_for_it(end: str, one: SimulatedJob)
     else:
         part.ack()
     assert outcomes(spout) == ((1, 0) if end == "ack" else (0, 1))
+
+
+@pytest.mark.parametrize("within", ["both", "tree", "part", "future"])
+def test_a_failure_without_a_retry_within_a_tree_is_a_letter_at_once(
+    within: str, one: SimulatedJob
+) -> None:
+    """With the reason that the program gave, as in a `with emission:` block."""
+    spout, (emission,) = emitted(one)
+    failure = FailRecordError("bad totals", retry=False)
+    with suppress(FailRecordError):
+        if within == "both":
+            with emission, emission.tree():
+                raise failure
+        elif within == "future":
+            future: Future[None] = Future()
+            with emission, emission.tree() as tree:
+                tree.follow(future)
+            future.set_exception(failure)
+        else:
+            tree = emission.tree()
+            with tree if within == "tree" else tree.child():
+                raise failure
+    spout.step("letters")
+    assert [letter.reason for letter in spout.letters] == ["bad totals"]
+    assert outcomes(spout) == (0, 1)
 
 
 @pytest.mark.parametrize("by", ["emission", "tree", "part"])
