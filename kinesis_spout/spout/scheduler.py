@@ -64,8 +64,8 @@ class SpoutTrees:
     def __init__(self, scheduler: SpoutScheduler, random: Random | None) -> None:
         self._scheduler = scheduler
         self._acker: Acker[TupleTree] = Acker(random)
-        # The emissions of the trees that have not ended, with the roots, by message id.
-        self._open: dict[str, tuple[SpoutEmission, int]] = {}
+        # The emissions that have no outcome yet, with their trees, by message id.
+        self.open: dict[str, tuple[SpoutEmission, tuple[TupleTree, ...]]] = {}
 
     def begin(self, emission: SpoutEmission) -> TupleTree:
         """The tree times out with its emission: a later outcome would not count."""
@@ -74,13 +74,24 @@ class SpoutTrees:
             shard, now_ms = emission.assigned.shard, int(scheduler.now_ms())
             deadline_ms = shard.deadline_ms(emission, now_ms)
         tree = TupleTree(self._acker, emission.message_id, self, deadline_ms=deadline_ms)
-        self._open[emission.message_id] = emission, tree.root
+        _, others = self.open.get(emission.message_id, (emission, ()))
+        self.open[emission.message_id] = emission, (*others, tree)
         return tree
+
+    def end(self, message_id: str) -> SpoutEmission | None:
+        """The emission has an outcome, so nothing waits for its trees any more. Returns the
+        emission, once.
+        """
+        emission, trees = self.open.pop(message_id, (None, ()))
+        for tree in trees:
+            tree.withdraw()
+        return emission
 
     def on_extended(self, message_id: str, deadline_ms: int | None) -> None:
         """The deadline of an emission was moved."""
-        if (found := self._open.get(message_id)) is not None:
-            self._acker.extend(found[1], deadline_ms)
+        _, trees = self.open.get(message_id, (None, ()))
+        for tree in trees:
+            self._acker.extend(tree.root, deadline_ms)
 
     def expire(self, now_ms: int) -> int | None:
         """Fail the emissions of the trees whose deadline has come. Returns the next deadline."""
@@ -90,15 +101,15 @@ class SpoutTrees:
     # To the scheduler, and not by the emission's own methods: a tree that times out gives no
     # outcome inside a `with` block. Of two trees of one emission, the first outcome counts.
     def ack(self, message_id: str) -> None:
-        if (found := self._open.pop(message_id, None)) is not None:
-            self._scheduler.resolve(found[0])
+        if (emission := self.end(message_id)) is not None:
+            self._scheduler.resolve(emission)
 
     def fail(self, message_id: str, *, reason: str | None = None, retry: bool = True) -> None:
-        if (found := self._open.pop(message_id, None)) is not None:
-            self._scheduler.record_failure(found[0], reason, retry=retry)
+        if (emission := self.end(message_id)) is not None:
+            self._scheduler.record_failure(emission, reason, retry=retry)
 
     def extend(self, message_id: str, timeout_s: float | None) -> bool:
-        found = self._open.get(message_id)
+        found = self.open.get(message_id)
         return found is not None and self._scheduler.extend(found[0], timeout_s)
 
 
@@ -234,6 +245,8 @@ class SpoutScheduler:
                 changed.release()
             except RuntimeError:
                 pass
+        if self.trees.open:
+            self.trees.end(emission.message_id)
         if resolved is None:
             return False
         if self._hooks.any and notifies:
@@ -298,6 +311,8 @@ class SpoutScheduler:
                 if effect in COUNTED_FAILURES:
                     assigned.counts.failed += 1
                     self._answered(assigned, 1)
+        if self.trees.open:
+            self.trees.end(emission.message_id)
         self._stop_if_nothing_is_acked()
         if effect in COUNTED_FAILURES or is_malformed:
             self._hooks.notify("failed", emission, reason)

@@ -175,6 +175,26 @@ def test_a_tree_made_in_a_with_block_answers_for_it(end: str, one: SimulatedJob)
     assert outcomes(spout) == ((1, 0) if end == "ack" else (0, 1))
 
 
+@pytest.mark.parametrize("by", ["ack", "fail", "ack by id", "the second tree"])
+def test_a_tree_ends_with_the_outcome_of_its_emission(by: str, one: SimulatedJob) -> None:
+    """Given in another way: by the emission, or by another tree of it. Nothing waits for it any
+    more, so it must not stay in memory, and its end changes nothing.
+    """
+    spout, (emission,) = emitted(one, message_timeout_s=None)
+    first, second = emission.tree(), emission.tree()
+    part = first.child()
+    if by == "the second tree":
+        second.ack()
+    else:
+        STEPS[by](spout, emission)
+    assert (first.ended, second.ended) == (True, True)
+    expected = (0, 1) if by == "fail" else (1, 0)
+    assert outcomes(spout) == expected
+    part.ack()
+    first.fail("late")
+    assert outcomes(spout) == expected
+
+
 @pytest.mark.parametrize("within", ["both", "tree", "part", "future"])
 def test_a_failure_without_a_retry_within_a_tree_is_a_letter_at_once(
     within: str, one: SimulatedJob
