@@ -88,7 +88,10 @@ PERMISSIONS: Mapping[Use, Permissions] = {
     Use.SINK: Permissions(operations=(*_LIST, *_PUT), kms=(GENERATE_DATA_KEY,)),
     Use.DEAD_LETTERS: Permissions(
         operations=_PUT,
-        sometimes={"describe_stream_summary": "if `payload_only` puts a payload above 1 MiB"},
+        sometimes={
+            "describe_stream_summary": "to refuse a missing stream at the start, and if "
+            "`payload_only` puts a payload above 1 MiB"
+        },
         kms=(GENERATE_DATA_KEY,),
     ),
     Use.REDRIVE: Permissions(operations=_PUT, kms=(GENERATE_DATA_KEY,)),

@@ -7,6 +7,7 @@ letter once. Other sinks may hold it twice, with the same `messageId`.
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
@@ -18,7 +19,14 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spa
 from kinesis_spout.config import AwsConfig, StreamRef, check_function, did_you_mean
 from kinesis_spout.dead_letter.letter import LETTER_COLUMNS, Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import envelopes, payload_records
-from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
+from kinesis_spout.errors import (
+    MAX_MESSAGE_CHARS,
+    ConfigError,
+    KinesisError,
+    StreamNotFoundError,
+    described,
+    text_of,
+)
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from kinesis_spout.service.surroundings import for_executors
@@ -28,9 +36,12 @@ from spark_job.query_failure import failure_sentence, for_spark
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from kinesis_spout.dead_letter.letter import Letter
+
+
+log = logging.getLogger("kinesis_spout")
 
 
 class DeadLetterError(KinesisError):
@@ -43,6 +54,10 @@ class LetterSink(Protocol):
     def write(self, letters: DataFrame, *, plan_id: str) -> None:
         """Write all letters of a plan. Blocks. May raise any exception."""
         ...
+
+    def check(self, spark: SparkSession) -> None:
+        """Raise any exception if no letter could ever be written. Blocks for a moment."""
+        del spark  # most sinks show it only at a letter
 
     def without_secrets(self, text: str) -> str:
         """The text of an error with the sink's secrets masked; as it is where none can be in it."""
@@ -106,7 +121,8 @@ class DeadLetter:
         `aws` takes the fields of `kinesis_spout.config.AwsConfig`: region, endpoint_url, profile,
         access_key_id, secret_access_key, session_token, role_arn, role_external_id,
         role_session_name. Needs kinesis:PutRecords on the stream, and
-        kinesis:DescribeStreamSummary if `payload_only` puts a payload above 1 MiB. Raises
+        kinesis:DescribeStreamSummary if `payload_only` puts a payload above 1 MiB. With the
+        latter, the first batch of a query fails if the stream does not exist. Raises
         `kinesis_spout.errors.ConfigError` at once for a bad argument.
         """
         return cls._of(StreamSink.of(stream, payload_only=payload_only, aws=aws))
@@ -132,6 +148,20 @@ class DeadLetter:
     def __repr__(self) -> str:
         return f"DeadLetter({self.sink})"
 
+    def check(self, spark: SparkSession) -> None:
+        """Raise `DeadLetterError` if the place cannot take letters: a format that Spark does not
+        find, or a stream that does not exist. Blocks on one request at most.
+        """
+        try:
+            self.sink.check(spark)
+        except Exception as exc:  # noqa: BLE001  # Java's errors have many classes
+            error = for_spark(exc, str(self.sink))
+            raise DeadLetterError(
+                f"dead letters cannot be written to {self.sink} ({self._cause(error)}), so no "
+                "batch is processed",
+                "correct the dead_letter of tracked(...) and start the query again",
+            ) from error
+
     def write(self, letters: DataFrame, *, plan_id: str) -> None:
         """Write all letters of a plan. Blocks until they are written.
 
@@ -145,18 +175,19 @@ class DeadLetter:
             raise
         except BaseException as exc:  # noqa: BLE001  # a user's function may raise anything
             error = for_spark(exc, str(self.sink))
-            # The text of a Spark error is complete; that of another one says little without its
-            # class.
-            is_complete = isinstance(error, KinesisError) or type(error).__module__.startswith(
-                ("pyspark.", "py4j.")
-            )
-            text = text_of(error, MAX_MESSAGE_CHARS) if is_complete else described(error)
-            cause = self.sink.without_secrets(failure_sentence(text)).rstrip(".")
             raise DeadLetterError(
                 f"the dead letters of batch {plan_id} cannot be written to {self.sink} "
-                f"({cause}), so no record of its batch is acked",
+                f"({self._cause(error)}), so no record of its batch is acked",
                 "repair the sink and start the query again",
             ) from error
+
+    def _cause(self, error: BaseException) -> str:
+        # The text of a Spark error is complete; that of another one says little without its class.
+        is_complete = isinstance(error, KinesisError) or type(error).__module__.startswith(
+            ("pyspark.", "py4j.")
+        )
+        text = text_of(error, MAX_MESSAGE_CHARS) if is_complete else described(error)
+        return self.sink.without_secrets(failure_sentence(text)).rstrip(".")
 
 
 FILE_FORMATS = frozenset({"parquet", "orc", "avro", "json"})
@@ -232,6 +263,11 @@ class WriterSink(LetterSink):
         shown = "".join(f", {name}='***'" for name, _ in self.options)
         return f"WriterSink({str(self)!r}{shown})"
 
+    def check(self, spark: SparkSession) -> None:
+        """Spark looks the format up only when it saves a frame."""
+        found = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource  # type: ignore[union-attr]  # noqa: SLF001  # nothing public looks up a format alone
+        found.lookupDataSource(self.format, spark._jsparkSession.sessionState().conf())  # noqa: SLF001  # as above
+
     def write(self, letters: DataFrame, *, plan_id: str) -> None:
         if not _PLAN_ID.fullmatch(plan_id):  # it becomes part of a path, or of a condition
             raise ValueError(f"{plan_id!r} is not a plan id")
@@ -291,6 +327,15 @@ class StreamSink(LetterSink):
 
     def __str__(self) -> str:
         return f"stream {self.stream}"
+
+    def check(self, spark: SparkSession) -> None:  # noqa: ARG002  # the stream is outside Spark
+        with closing(KinesisClient(self.aws, self.stream)) as client:
+            try:
+                client.describe(retry=False)
+            except StreamNotFoundError:
+                raise
+            except KinesisError as exc:  # putting may be allowed, or possible by then
+                log.warning("the dead-letter %s was not checked: %s", self, exc)
 
     def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # message ids identify repetitions
         # The executors have neither the driver's files nor its environment.

@@ -43,6 +43,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import ConfigError
+from spark_job.dead_letter.dead_letter import DeadLetter
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import naming, reported_failure
 from spark_job.rows import mode_of
@@ -174,7 +175,8 @@ class Tracked:
 
     # 1, 2: the mark and the plan
     def _mark(self, frame: DataFrame) -> None:
-        """Mark the application as tracked on each of its streams, once per query run.
+        """Mark the application as tracked on each of its streams, once per query run. Raises
+        `DeadLetterError` where its letters have no place.
 
         Before all else: the plan of a batch that cannot be reported must not be settled as acked.
         An instance may serve several runs, and a query with `wholeBatchAck` may have taken the mark
@@ -182,6 +184,8 @@ class Tracked:
         """
         run = frame.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
         if self._marked_run != run:
+            if isinstance(self._options.dead_letter, DeadLetter):
+                self._options.dead_letter.check(frame.sparkSession)
             for stream in self._streams:
                 _store(stream).reports.mark_tracked(self._options.policy)
             self._marked_run = run

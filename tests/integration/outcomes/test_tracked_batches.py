@@ -14,11 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.testing.settings import FakeKinesisSettings
 from spark_job import DeadLetter, KinesisSource, Reject, Retry
+from spark_job.dead_letter import DeadLetterError
 from spark_job.driver.coordinator import Coordinator
 from spark_job.process_services import ProcessServices
 from state.process import this_process
 from tests.support.aggregates.wire import aggregate_of
-from tests.support.kinesis.services import create_stream, kinesis_client, serve
+from tests.support.kinesis.services import create_stream, fields_of, kinesis_client, serve
 from tests.support.outcomes.acker import source_frame
 from tests.support.outcomes.tracked import TrackedBatches, number, numbers
 from tests.support.spark.source import STREAM, StreamUnderTest
@@ -53,6 +54,36 @@ def test_a_frame_that_has_lost_columns_is_refused_at_once(
     with pytest.raises(ConfigError, match=f"no column {named}"):
         tracked(change(source_frame(tracked_batches.spark, ["a"])), 0)
     assert ran == []
+
+
+@pytest.mark.parametrize("place", ["format nope", "stream nowhere"])
+def test_a_missing_place_of_dead_letters_is_refused_before_the_first_batch(
+    tracked_batches: TrackedBatches, place: str
+) -> None:
+    """And not by the first dead letter, perhaps weeks later."""
+    stream = tracked_batches.stream
+    stream.put(5)
+    aws: dict[str, Any] = fields_of(stream.endpoint_url)
+    nope, nowhere = DeadLetter("nope"), DeadLetter.to_stream("nowhere", **aws)
+    dead_letter = nope if place == "format nope" else nowhere
+    ran: list[TrackedBatch] = []
+    with pytest.raises(DeadLetterError, match=f"{place.split()[1]}.* no batch is processed"):
+        tracked_batches.run(ran.append, dead_letter=dead_letter)
+    assert ran == []
+
+
+def test_a_stream_of_dead_letters_that_does_not_answer_is_a_warning(
+    tracked_batches: TrackedBatches, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Putting may be allowed where describing is not, or possible by the first dead letter."""
+    stream = tracked_batches.stream
+    stream.put(5)
+    aws: dict[str, Any] = fields_of("http://127.0.0.1:9")  # where nothing listens
+    rows: list[int] = []
+    with caplog.at_level(logging.WARNING):
+        tracked_batches.run_quietly(rows, dead_letter=DeadLetter.to_stream("dead", **aws))
+    assert sorted(rows) == list(range(5))
+    assert "the dead-letter stream dead was not checked" in caplog.text
 
 
 def test_a_frame_of_another_source_is_refused(tracked_batches: TrackedBatches) -> None:
