@@ -12,7 +12,7 @@ from kinesis_spout.cli.line_io import LongLine, line_batches
 from kinesis_spout.cli.places import Operation, command, note
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
 from kinesis_spout.cli.shared_options import option, tell, typed_text, wrong_usage
-from kinesis_spout.errors import KinesisError, RequestRefusedError
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.wording import are, counted, joined, records
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
@@ -21,6 +21,7 @@ from kinesis_spout.service.record_putter import (
     OutgoingRecord,
     RecordPutter,
     in_requests,
+    put_apart,
 )
 from kinesis_spout.service.shard_info import ShardInfo
 
@@ -57,8 +58,7 @@ class LinePutter:
     def put(self, lines: Iterable[bytes | LongLine]) -> None:
         """Put the lines. Blocks on the network.
 
-        When the service refuses a request, it is halved until only the records at fault are left
-        out. Raises any other `KinesisError`.
+        Records that the service refuses are left out. Raises any other `KinesisError`.
         """
         made: list[tuple[int, OutgoingRecord]] = []
         for line in lines:
@@ -89,24 +89,19 @@ class LinePutter:
         return record
 
     def _put(self, made: Sequence[tuple[int, OutgoingRecord]]) -> None:
-        waiting = {id(record): (line, record) for line, record in made}
+        waiting = {id(record): line for line, record in made}
 
         def accepted(record: OutgoingRecord, _shard_id: str | None) -> None:
             del waiting[id(record)]
             self.put_count += 1
 
         try:
-            self.put_records([record for _, record in made], accepted)
-        except RequestRefusedError as exc:
-            rest = list(waiting.values())
-            if len(rest) == 1:
-                self._refuse(rest[0][0], f"is refused: {exc}")
-            elif rest:
-                half = len(rest) // 2
-                self._put(rest[:half])
-                self._put(rest[half:])
+            for record, exc in put_apart(
+                self.put_records, [record for _, record in made], accepted
+            ):
+                self._refuse(waiting.pop(id(record)), f"is refused: {exc}")
         except KinesisError:
-            self.unconfirmed = [line for line, _ in waiting.values()]
+            self.unconfirmed = list(waiting.values())
             raise
 
     def _refuse(self, line: int, why: str) -> None:

@@ -31,9 +31,9 @@ from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, RedriveError, format_of
 from kinesis_spout.dead_letter.letter import Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import payload_records
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import KinesisError, RequestRefusedError
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.record_putter import RecordPutter
+from kinesis_spout.service.record_putter import RecordPutter, put_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -220,8 +220,9 @@ class Redrive:
         """Put the letters back, at most `limit` of them. Returns how many were put.
 
         At least once, in the chunks of `in_chunks`. `stopping` is called before each chunk, and
-        True ends the run. `progress` is called after each, with the number put so far. A stream
-        that refuses its letters does not keep those of other streams: its error is raised at last.
+        True ends the run. `progress` is called after each, with the number put so far. A letter
+        that its stream refuses keeps no other letter, and a stream that refuses all of them no
+        other stream: the first of these errors is raised at last.
         """
         self.count = 0
         self.files.append([])  # fails now if it cannot be written, before anything is put
@@ -234,7 +235,8 @@ class Redrive:
                     for chunk in in_chunks(letters, lambda letter: letter):
                         if stopping():
                             break
-                        self._put_chunk(target, chunk, putter, progress)
+                        found = self._put_chunk(target, chunk, putter, progress)
+                        refused = refused or found
             except KinesisError as exc:
                 if exc.retryable or isinstance(exc, RedriveError):
                     raise  # the other streams have the same trouble
@@ -249,15 +251,20 @@ class Redrive:
         chunk: list[Letter],
         putter: RecordPutter,
         progress: Callable[[int], object],
-    ) -> None:
+    ) -> KinesisError | None:
+        """Returns the error of the first letter that the stream refuses."""
         made = [(letter, payload_records(letter)) for letter in chunk]
         # By identity: two letters may become equal records, and each of them must be put.
-        unput = {id(record) for _, records in made for record in records}
+        unput = {id(record): letter for letter, records in made for record in records}
+        refused: KinesisError | None = None
         try:
-            putter.put(
+            for record, exc in put_apart(
+                putter.put,
                 [record for _, records in made for record in records],
-                lambda record, _shard_id: unput.discard(id(record)),
-            )
+                lambda record, _shard_id: unput.pop(id(record)),
+            ):
+                problem = f"dead letter {unput[id(record)].message_id} was not put: {exc.message}"
+                refused = refused or RequestRefusedError(problem, exc.remedy)
         finally:
             # Also when the service refuses one for good: a later run puts the others again
             # otherwise, and so does every run after it.
@@ -265,12 +272,13 @@ class Redrive:
             put = [
                 entry_of(target, letter, now)
                 for letter, records in made
-                if unput.isdisjoint(map(id, records))
+                if unput.keys().isdisjoint(map(id, records))
             ]
             if put:
                 self.files.append(put)
                 self.count += len(put)
                 progress(self.count)
+        return refused
 
     def _ordered(self) -> Iterator[tuple[str, Letter]]:
         """The letters to put and their targets, by target, stream, shard and sequence number."""

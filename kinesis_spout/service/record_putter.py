@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from kinesis_spout.errors import RequestRefusedError
 from kinesis_spout.service.faults import meaning_of
 from kinesis_spout.service.wire import RAW_BODY
 from state.collections import in_batches
@@ -201,6 +202,34 @@ class RecordPutter:
 
         arguments = self._client.stream_argument() | {"Records": entries}
         return self._client.call("put_records", arguments, understood)
+
+
+def put_apart(
+    put: Callable[[list[OutgoingRecord], Accepted], object],
+    records: Sequence[OutgoingRecord],
+    accepted: Accepted,
+) -> Iterator[tuple[OutgoingRecord, RequestRefusedError]]:
+    """Put the records with `put`, and yield those at fault: when the service refuses a request,
+    the request is halved until only these are left. Raises any other `KinesisError` of `put`.
+    """
+    waiting = {id(record): record for record in records}
+
+    def on_put(record: OutgoingRecord, shard_id: str | None) -> None:
+        del waiting[id(record)]
+        accepted(record, shard_id)
+
+    try:
+        put(list(records), on_put)
+    except RequestRefusedError as exc:
+        rest = list(waiting.values())
+        if len(rest) == 1:
+            yield rest[0], exc
+            return
+    else:
+        return
+    half = len(rest) // 2
+    for part in filter(None, (rest[:half], rest[half:])):
+        yield from put_apart(put, part, accepted)
 
 
 def refusal(code: str, where: str) -> KinesisError:

@@ -26,7 +26,7 @@ from kinesis_spout.dead_letter.files import (
 from kinesis_spout.dead_letter.letter import CHUNK_LETTERS, Letter
 from kinesis_spout.dead_letter.outgoing import PART_BYTES, envelopes
 from kinesis_spout.dead_letter.redrive import Found, Redrive, Selection
-from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError
+from kinesis_spout.errors import AccessDeniedError, RequestRefusedError, StreamNotFoundError
 from kinesis_spout.service.record_putter import OutgoingRecord
 from scheme.record import KPL_MAGIC
 from spark_job.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError
@@ -396,6 +396,19 @@ def test_letters_that_were_put_beside_a_refused_one_are_not_put_again(dead: Dead
     with pytest.raises(AccessDeniedError):
         dead.redrive().put(progress=progress.append)
     assert progress == [4]
+    assert dead.redrive().find().to_put == 1
+
+
+def test_letters_are_put_beside_one_that_the_stream_refuses(dead: Dead) -> None:
+    """A request is refused as a whole, for one record that is too large for the stream. The error
+    names its letter, which stays to be put.
+    """
+    letters = ORDERS.letters(5)
+    letters[2] = replace(letters[2], data=bytes(2 * 1024 * 1024))
+    dead.write(letters)
+    with pytest.raises(RequestRefusedError, match=f"dead letter {letters[2].message_id} was not"):
+        dead.redrive().put()
+    assert dead.on() == records_of([*letters[:2], *letters[3:]])
     assert dead.redrive().find().to_put == 1
 
 
