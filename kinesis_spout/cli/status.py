@@ -67,7 +67,7 @@ COLOURS = {
     Health.STALLED: "bold red",
     Health.LOSING: "bold red",
 }
-_FACT_COLOURS = {"paused": "magenta", "lost": "bold red", "tips": "yellow"}
+_FACT_COLOURS = {"paused": "magenta", "lost": "bold red", "newest records": "yellow"}
 
 
 @command("any", shows=True)
@@ -250,9 +250,9 @@ def _head(status: ApplicationStatus) -> Table:
 def shard_table(shown: Sequence[ShardStatus], *, width: int, retention_ms: int) -> Table:
     """A line for each shard, in the widest layout that fits `width` columns."""
 
-    def layout(less: int, *, is_wide: bool = False) -> Table:
+    def layout(less: int, gap: int, *, is_wide: bool = False) -> Table:
         rows = [_cells(one, is_wide=is_wide, retention_ms=retention_ms) for one in shown]
-        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+        table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
         names = [name for name in rows[0] if name not in _LEAST[:less]]
         for name in names:
             table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
@@ -260,13 +260,15 @@ def shard_table(shown: Sequence[ShardStatus], *, width: int, retention_ms: int) 
             table.add_row(*(row[name] for name in names))
         return table
 
-    wide = [layout(0, is_wide=True)] if width >= WIDE else []
-    return fitting(width, chain(wide, map(layout, range(len(_LEAST) + 1))))
+    wide = [layout(0, gap, is_wide=True) for gap in (2, 1)] if width >= WIDE else []
+    narrow = (layout(less, gap) for less in range(len(_LEAST) + 1) for gap in (2, 1))
+    return fitting(width, chain(wide, narrow))
 
 
 def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> dict[str, Text]:
     colour, position = COLOURS[one.health], one.position or "-"
-    bound = "" if one.lag_measured or not one.lag_ms else "<"
+    at_most = "at most " if is_wide else "<"
+    bound = "" if one.lag_measured or not one.lag_ms else at_most
     speed, attempts = one.speed if one.lag_ms else None, one.attempts
     cells = {
         "shard": Text(one.shard_id if is_wide else short_shard(one.shard_id)),

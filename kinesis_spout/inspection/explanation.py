@@ -32,59 +32,63 @@ if TYPE_CHECKING:
 _TEXT = """
 :: throttled
     [throttled=now] Kinesis throttles this command's reads of shard {shard}
-    [throttled=batch] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard} in
-        the current batch
-    [throttled=lately] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard}
-        since the job started, the last at {refused_at_ms}
-    [throttled] the limit of five reads or 2 MB per second, which all consumers of the shard share,
-        is used up
-    [throttled] the job itself has read {own_mb_per_second} MB per second of the shard
+    [throttled=batch] Kinesis throttled {refused_reads} {refused_reads:read|reads} of shard {shard}
+        in the current batch
+    [throttled=lately] Kinesis has throttled {refused_reads} {refused_reads:read|reads} of shard
+        {shard} since the job started, the last at {refused_at_ms}
+    [throttled] all consumers of the shard together have reached its limit of 5 reads or 2 MB per
+        second
+    [throttled] the job itself has read {own_mb_per_second} MB per second from the shard
 
 :: how it ended
-    [end=stopped] last run: pid {pid:id} on {host}, stopped cleanly at {ended_at_ms}
-    [end=done] last run: pid {pid:id} on {host}, finished at {ended_at_ms}
-    [end=failed] last run: pid {pid:id} on {host}, failed at {ended_at_ms} with: {error}
-    [end=silent] last run: pid {pid:id} on {host}, started at {started_at_ms}, ended without a
-        message
-    [suspect=refusal] ZooKeeper may have refused to store how the run ended
-    [suspect=kill] the process was killed (kill -9, out of memory), or its host failed
+    [end=stopped] the last run (pid {pid:id} on {host}) was stopped cleanly at {ended_at_ms}
+    [end=done] the last run (pid {pid:id} on {host}) finished at {ended_at_ms}
+    [end=failed, !is_same_error] the last run (pid {pid:id} on {host}) failed at {ended_at_ms} with:
+        {error}
+    [end=failed, is_same_error] the last run (pid {pid:id} on {host}) failed at {ended_at_ms} with
+        the same error
+    [end=silent] the last run (pid {pid:id} on {host}, started at {started_at_ms}) did not report
+        how it ended
+    [suspect=refusal] ZooKeeper may have refused to store the end of the last run
+    [suspect=kill] the process of the last run was killed (kill -9, out of memory), or its host
+        failed
     [suspect=worker] the query was stopped, its driver was killed (kill -9, out of memory), or a
         record of the batch crashed a Python worker
     [suspect=stop] the query was stopped, or its driver was killed (kill -9, out of memory)
-    [suspect=sink] most likely, the query's sink or foreachBatch function raised an error: Spark
-        reports such an error only to a DataFrame made by read_stream
+    [suspect=sink] most likely, the query's sink or foreachBatch function raised an error
+    [suspect=sink] the job stores such an error only if KinesisSource.read_stream made its DataFrame
     [suspect=sink] the query may also have been stopped, or its driver killed (kill -9, out of
         memory)
 
 :: find the end
-    [suspect=refusal] fix look: read in the log of that run on {host} how it ended
+    [suspect=refusal] fix look: read the end of the last run's log on {host}
     [suspect=worker] fix look: read the end of the job's log: if a Python worker crashes at each
         start, the cause is a record of the batch, the worker's memory use, or a bug in the function
         #worker
     [suspect=sink] fix look: look for the exception of the sink or function at the end of the job's
         log
-    [suspect=kill|stop|worker] fix look: find out on {host} what ended the process: read its log,
-        dmesg (OOM killer) and the log of its supervisor
-    [suspect=sink] or look: if there is no exception, find out on {host} what ended the process:
-        read dmesg (OOM killer), its memory limit and the log of its supervisor
+    [suspect=kill|stop|worker] fix look: find out on {host} why the process ended: read the job's
+        log, dmesg (OOM killer) and the supervisor's log
+    [suspect=sink] or look: if the job's log shows no exception, find out on {host} why the process
+        ended: check its memory limit, dmesg (OOM killer) and the supervisor's log
 
 :: look at the batch
     [stage=settling] fix look: read in the driver's log why the outcomes of the batch are not stored
     [stage=not begun, is_first] fix look: check in Spark's UI whether an executor has a free core;
-        check in the executor's log whether it reaches Kinesis and ZooKeeper
-    [stage=not begun] fix look: check in Spark's UI whether a Spark job of the batch runs: if none
-        runs, your function (foreachBatch) hangs before it asks for the rows; a stack dump of the
-        driver's Python process shows where
+        check in the executor's log whether the executor reaches Kinesis and ZooKeeper
+    [stage=not begun] fix look: check in Spark's UI whether a Spark job of the batch is running; if
+        not, your foreachBatch function hangs before it reads the rows: take a stack dump of the
+        driver's Python process
     [stage=not begun, !is_first] fix look: check in Spark's UI whether an executor has a free core;
-        check in the executor's log whether it reaches Kinesis and ZooKeeper
-    [stage=reading] fix look: read in the executor's log whether the shard is throttled
-    [stage=unanswered] fix look: find out how the driver and the Python workers ended: a record of
+        check in the executor's log whether the executor reaches Kinesis and ZooKeeper
+    [stage=reading] fix look: check in the executor's log whether Kinesis throttles the shard
+    [stage=unanswered] fix look: find out why the driver and the Python workers ended: a record of
         the batch may crash these processes
     [stage=function, !is_late] fix look: check in Spark's UI what the sink or function waits for
-    [stage=reported] fix look: read in the driver's log why Spark asks for no new batch: the trigger
-        is not due, or the query hangs
-    [stage=not reported] fix look: check that source.tracked(...) is passed to foreachBatch; check
-        in Spark's UI what the query waits for
+    [stage=reported] fix look: read in the driver's log why Spark does not start a new batch: the
+        trigger may not be due, or the query may hang
+    [stage=not reported] fix look: check that the query passes source.tracked(...) to foreachBatch;
+        check in Spark's UI what the query waits for
     [stage=sink, !is_late] fix look: check in Spark's UI which stage of the batch is running
     [is_late] fix look: take a thread dump of the driver (Spark's UI) and a stack dump of its Python
         process: the dumps show what the function or its sink waits for
@@ -92,18 +96,19 @@ _TEXT = """
         redelivered
 
 :: read faster
-    [consumer=spark] fix change: give the job more cores, or make its function faster; if the shard
-        is read at 2 MB per second, split it; check maxRecordsPerTrigger and readsPerSecond
-    [consumer=spout] fix change: make the program (or the --exec command) faster; raise
-        max_pending; share the shards among more processes (total_tasks); if the shard is read at 2
-        MB per second, split it
+    [consumer=spark] fix change: give the job more cores, or make its function faster; check
+        maxRecordsPerTrigger and readsPerSecond; if the job reads 2 MB per second from the shard,
+        split the shard
+    [consumer=spout] fix change: make the program (or the --exec command) faster; raise max_pending;
+        share the shards among more processes (total_tasks); if the spout reads 2 MB per second from
+        the shard, split the shard
 
 :: other readers
     [throttled, reads_itself] fix look: ask the team that owns the stream whether other consumers
         read shard {shard} too
     [throttled, reads_itself] fix change: if other consumers read the shard, let them read less
-        often, or move them to enhanced fan-out; if this job alone reads 2 MB per second, split the
-        shard
+        often, or move them to enhanced fan-out; if this job alone reads 2 MB per second from the
+        shard, split the shard
     [throttled, !reads_itself] fix look: ask the team that owns the stream which other consumers
         read shard {shard}
     [throttled, !reads_itself] fix change: let the other consumers of the shard read less often,
@@ -111,59 +116,58 @@ _TEXT = """
 
 :: save the records
     [expires_soon] first change: raise the stream's retention (aws kinesis
-        increase-stream-retention-period), so that unread records do not expire in the meantime
+        increase-stream-retention-period), so that unread records do not expire
 
 :: correct the error
-    [topic=command] fix look: read what the --exec command wrote to stderr: it is in the job's log
-        on {host}
-    [end=failed, !remedy, topic=access|loss|network|other|right] fix look: read the log of that run
-        and the log of its supervisor (systemd, Kubernetes, cron)
+    [topic=command] fix look: read the stderr of the --exec command in the job's log on {host}
+    [end=failed, !remedy, topic=access|loss|network|other|right] fix look: read the log of the last
+        run and the log of its supervisor (systemd, Kubernetes, cron)
     [end=failed] fix change: {remedy} #{topic}
-    [end=failed, !remedy] fix change: correct the cause of the error that ended the run #{topic}
+    [end=failed, !remedy] fix change: correct the cause of the last run's error #{topic}
 
 :: correct the fault
     [fault=program] first change: check that the program (or the --exec command) acks or fails each
         record within --message-timeout (message_timeout_s; 30 s unless set); if the program hangs,
-        restart it; if it is slow, raise the timeout #answers
-    [fault=worker] fix look: find out whether the record crashes the process that receives it,
-        because of its memory use or a bug in the program #worker
+        restart the program; if the program is slow, raise the timeout #answers
+    [fault=worker] fix look: find out whether the record crashes the process that receives it: the
+        process may run out of memory, or the program may have a bug #worker
     [fault=reason] fix change: correct the cause of {reason:quoted}
 
 :: read its log
-    fix look: if this lasts, read in the job's log what the job does
+    fix look: if the state does not change within a few minutes, read the job's log
 
 :: ask again
     [!remedy] fix wait: wait until Kinesis answers
-    [!remedy] fix look: if Kinesis does not answer for long, read the AWS Health Dashboard of the
-        stream's region
+    [!remedy] fix look: if Kinesis does not answer for several minutes, look at the AWS Health
+        Dashboard of the stream's region
 
 # Without a state of this very stream, nothing below is about this stream.
 == other stream: Blocked
-    [is_earlier] the application's state belongs to an earlier stream of this name
-    that earlier stream was created at {state_created_at_ms}
+    [is_earlier] the application's state belongs to an earlier stream with the same name
+    the earlier stream was created at {state_created_at_ms}
     the current stream was created at {stream_created_at_ms}
-    [is_earlier] a job refuses to read the current stream with the state of the earlier one
+    [is_earlier] a job refuses to read the current stream with the state of the earlier stream
     the application's state belongs to {state_arn}
-    this command looks at {stream_arn}, for which the application has no state
-    [is_earlier] fix run: stop all processes of the application and remove its old state $ reset
+    the application has no state for {stream_arn}, the stream of this command
+    [is_earlier] fix run: stop all processes of the application, and remove its old state $ reset
     [is_earlier] or change: to keep the old state, give the job another application name, or correct
         the job's region, account and endpoint
-    [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from): from the
-        default, LATEST, it skips the records that the new stream already contains
-    fix look: look at the stream to which the state belongs: pass its region, account and endpoint
+    [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from): the default,
+        LATEST, skips the records that the new stream already contains
+    fix look: to look at the stream of the stored state, pass its region, account and endpoint
         (--region {region})
-    [!region, !is_earlier] fix look: look at the stream to which the state belongs: pass its region,
+    [!region, !is_earlier] fix look: to look at the stream of the stored state, pass its region,
         account and endpoint
-    [!is_earlier] or change: to have the job read this stream, give it another application name
+    [!is_earlier] or change: to read the current stream, give the job another application name
 
 # Nothing is stored, so nothing below can be judged.
 == no application: Unknown
     application {application} does not exist on stream {stream}
-    possible reasons: the application has never read the stream; its state was removed or lost;
-        its job uses another application name, stream, ZooKeeper or --zookeeper-root
+    possible reasons: the application has never read the stream; its state was removed or lost; its
+        job uses another application name, stream, ZooKeeper or --zookeeper-root
     other applications on this stream: {applications:names} and {more_applications} more
     [!more_applications] other applications on this stream: {applications:names}
-    ZooKeeper has state of this application on {streams:names}
+    ZooKeeper has state of application {application} for other streams: {streams:names}
     fix look: compare --application, --stream, --zookeeper and --zookeeper-root with the options of
         the job
     fix look: to look at an existing application, pass --application {likely_application}
@@ -178,11 +182,11 @@ _TEXT = """
     [stage=ended] the application ended before its first read
     the application's state was removed at {removed_at_ms} (kinesis-spout reset)
     process {pid:id} on {host} removed the state
-    [stage=removed] the application was not started after that
+    [stage=removed] the application has not been started since its state was removed
     [stage=starting] fix wait: wait until the application has listed the stream's shards
     [stage=starting] <read its log>
-    [stage=removed] fix start: start the job: it reads from its starting position; give a Spark
-        query a new checkpointLocation
+    [stage=removed] fix start: start the job (a Spark query with a new checkpointLocation): the job
+        reads from its starting position
 
 # Without a state of the shard there is nothing more to say of it.
 == not tracked: Waiting
@@ -192,9 +196,9 @@ _TEXT = """
     [!is_unknown] the application does not know shard {shard} yet
     [is_to_be_listed] the job finds the shard when it lists the shards again
     [is_unknown] fix look: list the shards of the stream $ shards
-    fix wait: wait until the job lists the shards again ({option})
-    [is_to_be_listed] fix look: if the job does not find the shard, check whether it is limited to
-        some shards (shards, --shard)
+    fix wait: wait until the job lists the shards again ({option} is the interval)
+    [is_to_be_listed] fix look: if the job does not find the shard, check whether the job is limited
+        to other shards (shards, --shard)
 
 # What is lost is lost whatever else holds the shard, and the rest is to be saved first.
 == records expired: Lost, below
@@ -202,16 +206,16 @@ _TEXT = """
     [!is_gone] records of shard {shard} may have expired unread
     the unread records arrived from {from_at_ms} to {to_at_ms}
     [is_gone] right after a split or merge, the stream's list of shards may be out of date
-    [!is_gone] the shard was last read completely {age_ms} ago
+    [!is_gone] the job has read only records of the shard that arrived more than {age_ms} ago
     [!is_gone] the stream keeps records for {retention_ms}
     [!is_gone] first change: raise the stream's retention before more unread records expire
-    [is_gone] first look: look again in a minute: if the stream still does not list the shard, its
-        unread records are lost
+    [is_gone] first look: run this command again in a minute: if the stream still does not list the
+        shard, the shard's unread records are lost
     [consumer=spark] first change: to continue with the remaining records, set failOnDataLoss to
-        false: otherwise the job stops with an error #loss
-    [consumer=spout] first change: stop all processes and set the shard to its oldest remaining
-        record: otherwise the spout stops with an error, unless fail_on_data_loss is False (consume:
-        --no-fail-on-data-loss) #loss $ checkpoint set {lost_shards} --to TRIM_HORIZON --allow-skip
+        false; otherwise, the job stops with an error #loss
+    [consumer=spout] first change: to continue with the remaining records, set fail_on_data_loss to
+        False (consume: --no-fail-on-data-loss), or stop all processes and move the shard to its
+        oldest remaining record #loss $ checkpoint set {lost_shards} --to TRIM_HORIZON --allow-skip
 
 # Not even a job that runs may read a child before its parents.
 == waits for parents: Waiting, effect
@@ -220,14 +224,14 @@ _TEXT = """
 # Polling may read the shard meanwhile, so a shard that keeps up has this cause, too.
 == not subscribed: Slow, below
     shard {shard} has had no subscription (enhanced fan-out) since {since_at_ms}: {error}
-    the shard is polled instead, within the limit of five reads and 2 MB per second that all its
-        pollers share
+    the job polls the shard instead; all consumers that poll a shard share its limit of 5 reads and
+        2 MB per second
     the job subscribes again by itself
     first change: {remedy}
     [!remedy] first change: check that the job's registered consumer exists (kinesis-spout consumers
         list)
-    [is_missing] first or change: if the registered consumer was removed for good, name another one
-        (consumerName, --consumer-name)
+    [is_missing] first or change: if the registered consumer was removed for good, name another
+        consumer (consumerName, --consumer-name)
 
 # A shard that is read, but never acked, looks like one that keeps up.
 == no answers: Blocked
@@ -237,21 +241,21 @@ _TEXT = """
         its end
     {timed_out:records} timed out after {timeout_ms} (message_timeout_s)
     [!timeout_ms] {timed_out:records} timed out (message_timeout_s)
-    each record that timed out is redelivered
+    the spout redelivers each record that timed out
     after its last attempt, a record is dead-lettered, even if the program has processed it
     first change: make the program ack or fail each record; the --exec command must flush each line
         that it writes (print(..., flush=True), stdbuf -oL) #answers
-    [!has_ended] first or start: if the program (or the --exec command) hangs, restart it
+    [!has_ended] first or start: if the program (or the --exec command) hangs, restart the job
 
 # Nothing is unread: no row below is about a shard whose records are all read and acked.
 == caught up: OK, remark
-    [progress=past] shard {shard} expired before the application began
+    [progress=past] all records of shard {shard} expired before the first start of the application
     [progress=finished] shard {shard} is read to its end
     [progress=finished] all records of shard {shard} are acked
     [progress=not settled] shard {shard} is read up to its newest record; the outcomes of batch
         {plan_id} are not stored yet
     [progress=idle|not read] shard {shard} is read up to its newest record
-    [leaves_next] new records of shard {shard} are not read
+    [leaves_next] no process reads new records of shard {shard}
     [progress=reading] shard {shard} is read as fast as records arrive
     no process is running: the last run finished at {ended_at_ms}
     [has_no_owner, !ended_at_ms] no process is running
@@ -264,50 +268,50 @@ _TEXT = """
 # It explains an old lag, whatever is found below.
 == set back: Waiting, remark, below
     an operator moved shard {shard} back at {moved_at_ms} (kinesis-spout checkpoint {command})
-    the shard is read again on purpose
+    records of the shard are therefore read again
     [is_read] fix wait: wait until the shard has caught up
 
 # Failed records hold the shard, even where its position has just moved.
 == held by order: Blocked, effect, below
-    [held=new records] no new record of shard {shard} is read until the failed records of its
-        ancestor, shard {holder:shard}, are resolved
-    [held=new records, !holder] no new record of shard {shard} is read until its failed records are
-        resolved
-    [held=retries] {unresolved:records} of shard {shard} {unresolved:waits|wait} for earlier records
-        of shard {holder:shard} to be resolved
+    [held=new records] the job reads no new record of shard {shard} until the failed records of its
+        ancestor, shard {holder:shard}, are acked or dead-lettered
+    [held=new records, !holder] the job reads no new record of shard {shard} until the shard's
+        failed records are acked or dead-lettered
+    [held=retries] {unresolved:records} of shard {shard} {unresolved:waits|wait} until earlier
+        records of shard {holder:shard} are acked or dead-lettered
     the job delivers records in order ({order})
 
 # It is read, so nothing holds it. A process that ends again and again is explained below.
 == behind: Behind
-    [pace=catching up] shard {shard} is {lag_ms} behind but catches up
+    [pace=catching up] shard {shard} is {lag_ms} behind, but is catching up
     [pace=not known] shard {shard} is {lag_ms} behind
-    [pace=not known, !lag_ms] shard {shard} is read
+    [pace=not known, !lag_ms] shard {shard} is being read
     [pace=not known] the reading speed of the shard is not known yet
-    [is_in_loop] shard {shard} is read only between two crashes of its process
-    [pace=interrupted, !is_in_loop] shard {shard} was read until just now
+    [is_in_loop] shard {shard} is read only between crashes of the process that reads it
+    [pace=interrupted, !is_in_loop] shard {shard} was read until a moment ago
     [pace=interrupted] the shard is {lag_ms} behind
     [pace=falling behind] shard {shard} is {lag_ms} behind
     [pace=falling behind] the lag of the shard grows
     [pace=falling behind, !lag_ms] the lag of shard {shard} grows
-    in the last {window_ms} the job read records that had arrived within {read_ms}
+    in the last {window_ms}, the job's read position moved forward by only {read_ms}
     [is_after_burst] most likely, many records arrived in the shard at once
     each batch contains as many records of the shard as its limit allows ({batch_limit})
     the job is limited to {reads_per_second} reads of the shard per second
     the job is limited to {mb_per_second} MB of the shard per second
-    at this pace unread records expire in {expires_in_ms}
-    [pace=falling behind] at this pace unread records expire in more than {retention_ms}
+    at this speed, unread records expire in {expires_in_ms}
+    [pace=falling behind] at this speed, unread records expire in more than {retention_ms}
     <throttled>
-    fix wait: wait: at this pace the shard is caught up at {tip_at_ms}
+    fix wait: wait: at this speed, the job reaches the newest record of the shard at {tip_at_ms}
     <other readers>
-    [pace=not known] fix wait: wait a minute and look again
+    [pace=not known] fix wait: wait a minute, and run this command again
     <save the records>
-    [reads_per_second] fix change: raise the job's limit of reads per second (readsPerSecond, or a
+    [reads_per_second] fix change: raise the job's limit on reads per second (readsPerSecond, or a
         spout's rate)
-    [mb_per_second] fix change: raise the job's limit of bytes per second (readBytesPerSecond, or a
+    [mb_per_second] fix change: raise the job's limit on bytes per second (readBytesPerSecond, or a
         spout's rate)
     [batch_limit] fix change: raise the number of records per batch: maxRecordsPerTrigger for all
         shards together, or maxRecordsPerShard
-    [is_after_burst] fix wait: wait some minutes and look again
+    [is_after_burst] fix wait: wait a few minutes, and run this command again
     [pace=falling behind, !has_reason] <read faster>
     [has_reason] or <read faster>
 
@@ -315,47 +319,49 @@ _TEXT = """
 == unresolved record: Waiting
     {unresolved:records} of shard {shard} {unresolved:is|are} unresolved
     [is_at_end] the shard is read to its end
-    [keeps_end] the children of shard {shard} are read once all these records are acked or
-        dead-lettered
+    [keeps_end] the job reads the children of shard {shard} once all unresolved records of the shard
+        are acked or dead-lettered
     {failed:records} failed
     {waiting:records} {waiting:waits|wait} for the failed {failed:record|records}
     [is_out] record {record:position} was delivered
     [is_out] the program has neither acked nor failed the record yet
-    the record has been in flight since {out_since_at_ms} or earlier (at least {out_ms})
-    the next attempt of record {record:position} is {attempt} of {attempts_max}
+    the record has been in flight for at least {out_ms} (since {out_since_at_ms})
+    the next attempt of record {record:position} is attempt {attempt} of {attempts_max}
     [!attempts_max] the next attempt of record {record:position} is attempt {attempt}
     record {record:position} failed {failures} {failures:time|times}
-    [is_rejected] record {record:position} was rejected, so it is not retried
+    [is_rejected] the program rejected record {record:position}, so the record is not retried
     the next attempt is due at {due_at_ms}
     [is_due] the next attempt is due now
     [fault=reason|worker] the record fails with {reason:quoted}
     [!fault] the record failed with {reason:quoted}
-    [fault=program] the program did not answer within the record's timeout (message_timeout_s)
-    the shard's checkpoint did not move in {still_ms}
-    [is_blocked] an earlier record blocks the record
+    [fault=program] the program neither acked nor failed the record within its timeout
+        (message_timeout_s)
+    the shard's checkpoint has not moved for {still_ms}
+    [is_blocked] an earlier unresolved record blocks the record
     [becomes_letter, !letter_is_far] after its last attempt, the record is dead-lettered
-    [is_expired] the record first failed so long ago that the stream no longer contains it
-    [stage=delivered] the current batch delivers the record
+    [is_expired] the record has expired: the stream no longer contains it
+    [stage=delivered] the current batch redelivers the record
     [stage=letter refused] the record's dead letter cannot be written
     [stage=dead letter] the record is about to be dead-lettered
-    {other_failures} of these records failed, one with {other_reason:quoted}
+    {other_failures:records} {other_failures:has|have} failed, one of them with
+        {other_reason:quoted}
     [stage=due|waits] fix look: show the record $ peek {shard} {sequence}
     [stage=besides|delivered, fault] fix look: show the record $ peek {shard} {sequence}
     <correct the fault>
     [stage=with the program, out_since_at_ms] fix look: find out why the program (or the --exec
-        command) does not ack or fail the record: it may hang #answers
-    [stage=with the program] fix wait: wait for the record's ack or failure: it times out after
-        {timeout_ms} (--message-timeout, message_timeout_s)
+        command) does not ack or fail the record: the program may hang #answers
+    [stage=with the program] fix wait: wait for the record's ack or failure: the record times out
+        after {timeout_ms} (--message-timeout, message_timeout_s)
     [stage=with the program, !timeout_ms, !has_no_timeout] fix wait: wait for the record's ack or
-        failure: it times out after --message-timeout (message_timeout_s; 30 s unless set)
-    [has_no_timeout] fix wait: wait for the record's ack or failure: it never times out, because
-        message_timeout_s is not set
+        failure: the record times out after --message-timeout (message_timeout_s; 30 s unless set)
+    [has_no_timeout] fix wait: wait for the record's ack or failure: the record never times out,
+        because message_timeout_s is not set
     [stage=with the program, !out_since_at_ms] fix look: find out why the program (or the --exec
-        command) does not ack or fail the record: it may hang #answers
+        command) does not ack or fail the record: the program may hang #answers
     fix change: correct the cause of {other_reason:quoted}
     [stage=dead letter] fix wait: wait until the record's dead letter is written
-    [stage=dead letter] fix look: if this lasts, read in the log why the dead letter cannot be
-        written: the record is acked only after that
+    [stage=dead letter] fix look: if the dead letter is not written within a few minutes, read the
+        reason in the job's log
     [stage=waits, !fault] fix wait: wait until {due_at_ms}, when the record is retried
     [stage=waits, fault] or wait: if the cause is already corrected, wait until {due_at_ms}, when
         the record is retried
@@ -368,19 +374,19 @@ _TEXT = """
 # Nothing of the shard itself holds it.
 == unread: Blocked, effect, job
     [left=settling] the current batch has read shard {shard} to its end
-    [left=end] the children of shard {shard} wait, because the job has not yet read that the shard
-        has ended
+    [left=end] the job has not yet read the end of shard {shard}, so it does not read the shard's
+        children
     [left=end] all records of shard {shard} are read
     [left=records] shard {shard} has unread records
-    [left=records] the oldest unread record arrived {lag_ms} ago
+    [left=records] the oldest unread record arrived {lag_ms} ago and expires in {expires_in_ms}
+    [left=records, !expires_in_ms] the oldest unread record arrived {lag_ms} ago
     [left=not known] shard {shard} may have unread records
-    [left=not known, !is_never_read] all records of shard {shard} that arrived more than {lag_ms}
-        ago are read
+    [left=not known, !is_never_read] the job has read all records of the shard that arrived more
+        than {lag_ms} ago
     [left=not known, is_never_read] shard {shard} was never read up to its newest record
-    [left=records] the oldest unread record expires in {expires_in_ms}
     <save the records>
-    [was_skipped] first look: before you start the job, find out whether records of the shard were
-        skipped on purpose $ checkpoint history
+    [was_skipped] first look: before you start the job, find out whether somebody skipped records of
+        the shard on purpose $ checkpoint history
 
 # While it is paused, nothing else helps. Where no process runs besides, the rows below say so.
 == paused: Paused, below
@@ -388,9 +394,9 @@ _TEXT = """
     [!by] the application was paused at {since_at_ms}, {age_ms} ago
     [!since_at_ms] the application was paused by {by}
     [!since_at_ms, !by] the application is paused
-    the reason of the pause is {reason:quoted}
-    [!is_running] the command resume alone is not enough to have shard {shard} read
-    fix resume: end the pause once its reason no longer applies $ resume
+    the reason for the pause is {reason:quoted}
+    [!is_running] after the end of the pause, shard {shard} is still not read
+    fix resume: end the pause when it is no longer needed $ resume
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
 == kinesis refuses: Blocked, below
@@ -403,7 +409,7 @@ _TEXT = """
 
 # The same in ZooKeeper: an owner ends with its first write.
 == zookeeper refuses: Blocked, below
-    [!writers] the ACL of {nodes} {nodes:znode|znodes} ({node}) lets nobody write
+    [!writers] the ACL of {nodes} {nodes:znode|znodes} ({node}) allows nobody to write
     [!writers] the job ends with an error at its first write
     only the identity {writers:names} may write {nodes} {nodes:znode|znodes} ({node})
     [writers] other identities may write the application's other znodes
@@ -420,14 +426,14 @@ _TEXT = """
 == crash loop: Blocked
     [starts] the job ends soon after each start
     [!starts] the job has made no progress since its last run failed
-    the job was started {starts} times since {first_at_ms}, about every {every_ms}
-    [lasted_ms] {silent} of these runs ended without a message
+    the job has been started {starts} times since {first_at_ms}, about once every {every_ms}
+    [lasted_ms] {silent} of the runs did not report how they ended
     each run lasted about {lasted_ms}
     <how it ended>
-    [is_over] the job was not started again since then
+    [is_over] the job has not been started since the last run ended
     the job was started again at {restarted_at_ms}
-    [has_same_batch] the job works on the same batch again
-    one more start alone does not help
+    [has_same_batch] the job is working on the same batch again
+    another start alone does not help
     <correct the error>
     <find the end>
     [is_over] fix start: start the job again
@@ -439,25 +445,24 @@ _TEXT = """
     [halt=jvm stopped] the job's Python process (pid {pid:id}) still runs and keeps the session with
         ZooKeeper
     [halt=stopped] the process (pid {pid:id} on {host}) is suspended
-    [halted] SIGSTOP, or Ctrl-Z in the process's terminal, has suspended it
+    [halted] the process was suspended by SIGSTOP, or by Ctrl-Z in its terminal
     [halt=stopped, owns] ZooKeeper ends the session of a suspended process after
         {session_timeout_ms}
     [halt=stopped, !owns] the ZooKeeper session of the process has expired
-    [halt=gone] the process (pid {pid:id} on {host}) is gone
-    [halt=gone] ZooKeeper keeps the session of that process until {session_until_at_ms} at the
-        latest
-    [halt=cut off] the process (pid {pid:id} on {host}) runs, but has lost its session
+    [halt=gone] the process (pid {pid:id} on {host}) no longer exists
+    [halt=gone] ZooKeeper keeps the session of the process until {session_until_at_ms} at the latest
+    [halt=cut off] the process (pid {pid:id} on {host}) runs, but has lost its ZooKeeper session
     [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a heartbeat
     [halt=cut off] either the process is cut off from ZooKeeper, or its spout was not closed
-    fix start: continue the process: kill -CONT {halted:id} (on {host})
-    or start: if the process must not continue, end it with kill -KILL {halted:id} (a suspended
-        process does not react to TERM) and start the job again
-    [halt=gone] fix start: start the job again: on {host} it takes over at once; on another host it
-        waits for the old session to end
-    [halt=gone] fix look: find out what ended the process: read its log and dmesg (OOM killer)
-    [halt=cut off] fix look: read in the log of the process whether the process reaches ZooKeeper:
-        then the process continues by itself
-    [halt=cut off] or start: if the process hangs, end it and start the job again
+    fix start: resume the process on {host}: kill -CONT {halted:id}
+    or start: if the process must not continue, kill it and start the job again: kill -KILL
+        {halted:id} (a suspended process does not react to TERM)
+    [halt=gone] fix start: start the job again: on {host}, the job takes over at once; on another
+        host, the job waits until the old session ends
+    [halt=gone] fix look: find out why the process ended: read its log and dmesg (OOM killer)
+    [halt=cut off] fix look: check in the log of the process whether the process reaches ZooKeeper;
+        if so, the process continues by itself
+    [halt=cut off] or start: if the process hangs, kill it and start the job again
 
 # Nothing below can be judged of a process that does not run.
 == not running: Blocked
@@ -465,21 +470,22 @@ _TEXT = """
     [is_nobody] no process is running, so spout task {task_index} of {total_tasks} is missing
     [!task_index] no process is running
     <how it ended>
-    [end=never ran] that task has never run
-    [!left] that run read all records up to {until_at_ms}
-    [left] that run was to read all records up to {until_at_ms}
-    the run left work for the next one: {left}
-    [schedule=due|not known, !left_by] the next run reads the records that have arrived meanwhile
-    that run was limited to {only_shards:shards}
-    shard {shard} continues {continued:shards}
+    [end=never ran] spout task {task_index} has never run
+    [!left] the last run read all records that had arrived by {until_at_ms}
+    [left] the last run was to read all records that had arrived by {until_at_ms}
+    the last run left work for the next run: {left}
+    [schedule=due|not known, !left_by] the next run reads the records that have arrived since the
+        last run
+    the last run was limited to {only_shards:shards}
+    shard {shard} is a child of {continued:shards}
     [left_by=shards] a run with the same --shard does not read shard {shard}
-    [left_by=limit] that run left records of shard {shard} that had arrived before the run started
-    [left_by=limit, consumer=spout] that run was probably limited (--until, --max-records)
-    [schedule=overdue] the next run is overdue: the earlier runs started within {interval_ms} of
-        each other
-    [!starts_with_batch] batch {plan_id} is redelivered when the job starts
-    batch {plan_id} was redelivered at {starts_with_batch} {starts_with_batch:start|starts} and is
-        redelivered when the job starts again
+    [left_by=limit] the last run left unread records of shard {shard} that had arrived before the
+        run started
+    [left_by=limit, consumer=spout] the last run was probably limited (--until, --max-records)
+    [schedule=overdue] the next run is overdue: earlier runs started at most {interval_ms} apart
+    [!starts_with_batch] the job redelivers batch {plan_id} when it starts
+    the job redelivered batch {plan_id} at {starts_with_batch} {starts_with_batch:start|starts}, and
+        will redeliver it at the next start
     <correct the error>
     [end=failed] fix start: start the job again
     [starts_with_batch] <find the end>
@@ -493,11 +499,11 @@ _TEXT = """
     [schedule=due|not known, !left_by] fix start: start the job again when its next run is due: the
         job continues at its checkpoint
     [schedule=overdue, !left_by] fix start: start the job again: the job continues at its checkpoint
-    [schedule=overdue] fix look: find out why the job's scheduler has not started it
+    [schedule=overdue] fix look: find out why the job's scheduler has not started the job
     [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start the spout task with
         --task-index {task_index} --total-tasks {total_tasks}
     [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
-    [end=unknown|stopped] or look: if somebody has started the job since, compare its --application,
+    [end=unknown|stopped] or look: if the job is already running again, compare its --application,
         --zookeeper and --zookeeper-root with those of this command
     [!starts_with_batch] <find the end>
 
@@ -505,21 +511,21 @@ _TEXT = """
 == not assigned: Blocked
     no process reads shard {shard}
     the running job (pid {pid:id} on {host}) is limited to {shards:shards}
-    fix change: start the job again without --shard, or with this shard too; to run a second
-        process, give both --task-index and --total-tasks
+    fix change: start the job again without --shard, or with this shard too; to run a second process
+        instead, give both processes --task-index and --total-tasks
 
 # What the process itself reports is nearer to the truth than what is concluded below.
 == reads fail: Blocked
-    [!error] the reads of the spout (pid {pid:id} on {host}) have had no response since
+    [!error] Kinesis has not answered the reads of the spout (pid {pid:id} on {host}) since
         {since_at_ms}
     the reads of the spout (pid {pid:id} on {host}) have failed since {since_at_ms} with: {error}
     [explain_too] this command cannot read the stream either
-    the spout tries again by itself
+    the spout retries its reads until they succeed
     fix change: {remedy}
     [explain_too] <ask again>
     [!remedy, !explain_too, answers_explain] fix look: find out why Kinesis does not answer the
-        spout on {host} (endpoint, DNS, proxy, VPC endpoint, security groups): it answers on this
-        machine
+        spout on {host}, but answers on this machine (endpoint, DNS, proxy, VPC endpoint, security
+        groups)
     [!remedy, !explain_too, !answers_explain] fix look: find out why Kinesis does not answer the
         spout on {host} (endpoint, DNS, proxy, VPC endpoint, security groups)
 
@@ -528,20 +534,23 @@ _TEXT = """
     [hold=deactivated] the program (pid {pid:id} on {host}) deactivated the spout at {since_at_ms}
     [hold=deactivated] the spout delivers no record until activate() is called
     [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
-    [hold=not taken] no new record is read while records wait for the program to take them
+    [hold=not taken] the spout reads no new record while records wait for the program to take them
     [hold=full] the spout (pid {pid:id} on {host}) has received no ack or failure since
         {since_at_ms}
-    the program has {max_pending:records} in flight, as many as max_pending allows, so it gets no
-        new records
-    [hold=full, !max_pending] the program has as many records in flight as max_pending allows, so it
+    the program has {max_pending:records} in flight, as many as max_pending allows, so the program
         gets no new records
+    [hold=full, !max_pending] the program has as many records in flight as max_pending allows, so
+        the program gets no new records
     [hold=deactivated] fix change: make the program call activate()
     [hold=not taken] fix look: find out on {host} what the program waits for (py-spy dump --pid
-        {pid:id}, or strace): for an outcome of its records, or for a reader of its output #answers
+        {pid:id}, or strace): it may wait for the outcomes of its records, or for a reader of its
+        output #answers
     [hold=not taken] or start: if the program hangs, restart it
-    [hold=full] fix look: find out on {host} what the program, or the --exec command, waits for
-        (py-spy dump --pid {pid:id}, or strace): it must ack or fail its records in flight #answers
-    [hold=full] or change: if the program needs more records at a time, raise max_pending
+    [hold=full] fix look: find out on {host} why the program does not ack or fail its records in
+        flight (py-spy dump --pid {pid:id}, or strace); an --exec command is a child process of pid
+        {pid:id} #answers
+    [hold=full] or change: if the program needs more than max_pending records at a time, raise
+        max_pending
 
 # Records that cannot leave fill the room of the shard: before the limits, which they reach.
 == letters refused: Blocked
@@ -550,33 +559,33 @@ _TEXT = """
     [unresolved] the checkpoint of shard {shard} stays before its first unresolved record
     no new record is read once the shard has max_unresolved_per_shard ({max_unresolved}) unresolved
         records
-    fix change: make the file or function in dead_letter (--dead-letter) writable again: the job
-        retries the dead letters within 60 s, without a restart
-    fix change: correct the cause of {reason:quoted}: otherwise more records are dead-lettered
+    fix change: repair the file or function in dead_letter (--dead-letter): the job retries the dead
+        letters within 60 s, without a restart
+    fix change: correct the cause of {reason:quoted}; otherwise, more records are dead-lettered
 
 # In an outage nothing is wrong with the records, or the limits that they reach.
 == outage: Blocked
     nearly all records of the last batch failed, so the job assumes an outage
     {records:records} failed with {reason:quoted}
     during an outage, failed attempts do not count
-    no new records are read until a failed record succeeds
-    the next attempt for the failed records is due at {until_at_ms}
-    fix change: repair the sink to which the function writes, or the service that it calls; the log
-        contains all reasons; do not skip the records
+    the job reads no new records until a failed record succeeds
+    the next attempt of the failed records is due at {until_at_ms}
+    fix change: repair the sink or the service that the function uses (the job's log contains all
+        failure reasons); do not skip the records
     fix wait: wait until {until_at_ms}
 
 # A batch that does not read the shard at all, as too much of it is unresolved.
 == unresolved limit: Blocked
-    no new record of shard {shard} is read while {unresolved:records} {unresolved:is|are} unresolved
+    the job reads no new record of shard {shard} while {unresolved:records} {unresolved:is|are}
+        unresolved
     [is_reached] the shard has reached its limit of unresolved records ({max_unresolved})
     [!is_reached] the shard may have reached its limit of unresolved records ({max_unresolved})
-    the shard may have reached its limit of unresolved records ({usual_max} unless set), which a
-        Spark job does not store
+    the shard may have reached its limit of unresolved records ({usual_max} unless set)
     max_pending limits the unresolved records of all shards together ({total} now)
     [fault] fix look: show the record $ peek {shard} {sequence}
     <correct the fault>
     [!fault] fix change: repair the system that these records depend on
-    or change: if {option} is set as low as {unresolved} ({usual_max} unless set), raise it
+    or change: if {option} ({usual_max} unless set) is as low as {unresolved}, raise {option}
     or change: to allow more unresolved records, raise {option} from {max_unresolved}
     <read its log>
 
@@ -592,18 +601,18 @@ _TEXT = """
     the job delivers at most {delivery_limit:records} at a time until it has found the record that
         crashes the process
     [stage=settling] the outcomes of batch {plan_id} are being stored
-    [stage=no answer] batch {plan_id} waits for Kinesis, which does not answer for the shard:
+    [stage=no answer] batch {plan_id} waits, because Kinesis does not answer reads of shard {shard}:
         {error}
     [stage=not begun] batch {plan_id} has read nothing yet
     [stage=not begun, !throttled] either the batch's task waits for an executor with a free core, or
         your function has not asked for the rows
     [stage=reading] batch {plan_id} is being read ({rows:records} so far)
     [stage=unanswered] batch {plan_id} was delivered {openings} times without reporting outcomes
-    [stage=unanswered] each time, the process that ran the batch ended; the last one may still be
-        running
+    [stage=unanswered] the processes that ran the batch ended each time; the last process may still
+        be running
     [stage=function] your function is processing batch {plan_id}
-    [stage=reported] batch {plan_id} is processed: its outcomes are stored when Spark asks for the
-        next batch
+    [stage=reported] batch {plan_id} is processed; the job stores its outcomes when Spark asks for
+        the next batch
     [stage=not reported] the records of batch {plan_id} are read, but its outcomes are not reported
         yet
     [stage=sink, !is_late] the records of batch {plan_id} are read: the sink is writing them, or
@@ -618,9 +627,9 @@ _TEXT = """
     fix wait: wait until {due_at_ms}
     [stage=trigger] or change: for more frequent batches, give the query a shorter trigger
     [stage=search] fix wait: wait until the job has found the record that crashes the process
-    [stage=search] fix look: find out how the executors' Python workers ended #worker
+    [stage=search] fix look: find out why the executors' Python workers ended #worker
     [stage=no answer, !is_restarting] fix change: {remedy}
-    [stage=no answer, !is_restarting, !remedy] fix look: read the AWS Health Dashboard of the
+    [stage=no answer, !is_restarting, !remedy] fix look: look at the AWS Health Dashboard of the
         stream's region
     [!is_restarting] <other readers>
     [is_long, !is_restarting, !throttled] <look at the batch>
@@ -631,23 +640,24 @@ _TEXT = """
 == kinesis silent: Blocked
     <throttled>
     [throttled=batch|lately] nothing in the job itself is blocked
-    Kinesis does not answer for shard {shard}: {error}
-    [error] the job gets no answer from Kinesis either, and tries again by itself
+    Kinesis does not answer reads of shard {shard}: {error}
+    [error] the job gets no answer from Kinesis either, and keeps retrying
     <other readers>
-    [throttled] fix wait: wait a minute and look again
+    [throttled] fix wait: wait a minute, and run this command again
     fix change: {remedy}
     [error] <ask again>
 
 # Nobody asked the service for the tip, so it may be that all is well.
 == not asked: OK
     shard {shard} was read up to its newest record when the job last stored its state
-    [is_refused] it is not known whether shard {shard} has newer records: this command's user may
-        not read the stream
-    [!is_refused] it is not known whether shard {shard} has newer records: this command did not read
+    [is_refused] this command cannot tell whether shard {shard} has newer records: its credentials
+        do not allow reads of the stream
+    [!is_refused] this command cannot tell whether shard {shard} has newer records: it did not read
         the shard's newest record
-    [is_refused] fix change: give this command's user the right to read (kinesis:GetRecords)
+    [is_refused] fix change: allow kinesis:GetRecords for the credentials of this command
     [is_refused] <read its log>
-    [!is_refused] fix look: explain this shard alone, or raise --ask, to read its newest record
+    [!is_refused] fix look: to read the newest record of the shard, explain shard {shard} alone, or
+        raise --ask
 
 # It answers every state: a process runs, and nothing that is stored says what it waits for.
 == not visible: Unknown, remark
@@ -661,9 +671,9 @@ _TEXT = """
     [consumer=spark] the cause may be other consumers that use up the shard's limits, the interval
         of the trigger, the job's limits (records per trigger, unresolved records per shard), or the
         network
-    the session with ZooKeeper is open, so the process (pid {pid:id} on {host}) was alive within the
-        last {session_timeout_ms}
-    [!is_restarting] fix wait: wait a moment and look again
+    the session of the process with ZooKeeper is open, so the process (pid {pid:id} on {host}) was
+        alive within the last {session_timeout_ms}
+    [!is_restarting] fix wait: wait a moment, and run this command again
     [!is_restarting] <read its log>
 """
 

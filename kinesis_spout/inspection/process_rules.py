@@ -298,6 +298,7 @@ def _end_facts(look: Look, run: Run) -> dict[str, Fact | None]:
     if run.end.kind == FAILED:
         facts |= {"error": run.end.says or "an error", "remedy": run.end.remedy}
         facts["topic"] = topic_of(run.end.error).value
+        facts["is_same_error"] = look.refusal is not None and run.end.says == look.refusal.message
     return facts
 
 

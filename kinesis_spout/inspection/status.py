@@ -354,30 +354,25 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
             yield f"no shard is more than {duration(look.window_ms)} behind"
         yield from _not_asked(status, shards)
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
-        yield f"nothing is known about {shards}"
-        yield (
-            "Kinesis refused the read" if look.refusal else "the newest record of no shard was read"
-        )
+        yield f"the lag of {shards} is not known"
+        yield ("Kinesis refused the read" if look.refusal else "no newest record was read")
     elif verdict is Health.UNKNOWN:
         yield causes[0].sentences[0]
         if status.silent and look.now.is_readable:
             yield f"the newest records of {status.silent:,} of {shards} are not known"
     elif verdict is Health.LOSING:
-        yield (
-            f"records may be lost: some records of {len(alike):,} of {shards} have expired unread "
-            "or may have"
-        )
+        yield f"unread records of {len(alike):,} of {shards} have expired or may have expired"
     elif verdict is Health.STALLED:
         others = len({one.kind for one in causes}) - 1
         yield causes[0].sentences[0]
         yield f"{counted(len(alike), 'shard')} {are(len(alike), 'waits', 'wait')}"
         if others:
-            yield counted(others, "other cause")
+            yield f"{are(others, 'there is', 'there are')} {counted(others, 'other cause')}"
         yield from _soon(look, alike)
     elif verdict is Health.LAGGING:
         yield from _lagging(look, status.worst, shards)
         if others := len(alike) - len(status.worst):
-            yield f"{counted(others, 'other')} {are(others, 'waits', 'wait')} for them"
+            yield f"{others:,} other {are(others, 'shard waits', 'shards wait')} for lagging shards"
         yield from _soon(look, alike)
     else:
         said = causes[0].sentences
@@ -414,7 +409,7 @@ def _lagging(look: Look, lagging: Sequence[ShardStatus], shards: str) -> Iterato
     if all(map(look.keeps_up, ids)):
         said = f"{are(count, 'has', 'have')} records whose retries are overdue"
     elif all(look.lacks_end(one.shard_id) and one.lag_ms == 0 for one in lagging):
-        said = f"{are(count)} closed and not read to the end"
+        said = f"{are(count)} closed but not read to the end"
     elif all(one.phase is ShardPhase.NEW for one in lagging):
         said = f"{are(count)} not known to the application yet"
     elif lag_ms <= look.window_ms:
@@ -476,7 +471,7 @@ def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:
 def facts_of(status: ApplicationStatus) -> dict[str, str]:
     """What stands below the verdict on the screen and on the page, by its name."""
     look = status.look
-    paused = "yes: the application keeps its positions and reads nothing until kinesis-spout resume"
+    paused = "yes: the application reads nothing until you run kinesis-spout resume"
     facts = {
         "owner": owners_sentence(look),
         "paused": paused if look.now.stored.paused else None,
@@ -508,8 +503,10 @@ def owners_sentence(look: Look) -> str:
             }
             if fate := kept.get(look.now.process_states.get(run.owner, ProcessState.GONE)):
                 who = f"pid {run.owner.pid} on {run.owner.host}"
-                return f"none, because the process of the last run ({who}) {fate}"
-            ended = "; the last run ended without a message"
+                return (
+                    f"no process owns the application: the process of the last run ({who}) {fate}"
+                )
+            ended = "; the last run did not report how it ended"
         elif run is not None and run.end is not None:
             how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}
             at = moment(run.end.time_ms, now_ms)
@@ -544,7 +541,7 @@ def plan_sentence(look: Look) -> str | None:
         return None
     made = f"planned {duration(max(0, look.now.now_ms - plan.created_ms))} ago"
     if plan.status is PlanStatus.SETTLED:
-        return f"{plan.plan_id} settled, {made}"
+        return f"{plan.plan_id} is done, {made}"
     sealed = sum(task.log is not None and task.log.sealed for task in plan.tasks)
     # ZooKeeper keeps the session of a process that is gone for a while.
     states = [look.now.process_states.get(one.info) for one in look.now.stored.owners]
@@ -556,21 +553,21 @@ def plan_sentence(look: Look) -> str | None:
         else batch.sentences[0]
     )
     read = f"{sealed:,} of {len(plan.tasks):,} tasks have read all their records"
-    return f"{plan.plan_id} {plan.status.value}, {made}: {read}; {stage}"
+    return f"{plan.plan_id} is {plan.status.value}, {made}: {read}; {stage}"
 
 
 def unresolved_sentence(status: ApplicationStatus) -> str:
     """How many records are not acked, and for how long."""
     now = status.look.now
     if not now.is_readable:
-        return "not known: the application has no state of this stream"
+        return "not known: the application has no state for this stream"
     if not now.states:
-        return "no record is read yet"
+        return "no record has been read yet"
     said = list(_unresolved(status))
     if not said and now.open_plan is not None:
         return "no record has failed; the outcomes of the current batch are not stored yet"
     if not said and all(state.checkpoint is None for state in now.states.values()):
-        return "no record is acked yet"
+        return "no record has been acked yet"
     return "; ".join(said) or "every record that was read is acked"
 
 
@@ -585,7 +582,7 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
         waits = f"{waiting:,} {are(waiting, 'waits', 'wait')}"
         them = are(count - waiting, "it", "them")
         parted = f" ({count - waiting:,} failed, {waits} behind {them})"
-        yield f"{records(count)} unresolved{parted if 0 < waiting < count else ''}"
+        yield f"{records(count)} {are(count)} unresolved{parted if 0 < waiting < count else ''}"
         oldest_ms = [one.oldest_ms for one in status.shards if one.oldest_ms is not None]
         if oldest_ms:
             first = "it" if count == 1 else "the oldest"
@@ -596,7 +593,7 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
         have = are(in_batch, "has", "have")
         yield f"{records(in_batch)} of the current batch {have} no stored outcome yet"
     elif out:
-        yield "records in flight are not counted"
+        yield "the number of records in flight is not known"
 
 
 def _may_be_out(look: Look) -> bool:
@@ -622,7 +619,7 @@ def waits_sentence(look: Look, most: int = 3) -> str | None:
         until = "has no failed record left" if is_order else "is read to its end"
         waits = f"{shards_named(waiting, 3)} {are(len(waiting), 'waits', 'wait')}"
         said.append(f"{waits} until shard {short_shard(holder)} {until}")
-    more = [f"{len(said) - most:,} more shards block others"] if len(said) > most else []
+    more = [f"{len(said) - most:,} more shards block other shards"] if len(said) > most else []
     return "; ".join([*said[:most], *more]) or None
 
 
@@ -643,8 +640,8 @@ def move_sentence(look: Look) -> str | None:
         was = are(len(skipped), "was", "were")
         said.append(
             f"{shards_named(skipped)} {was} moved forward {at}, so the records in between are "
-            "skipped (to read them while the stream still contains them, run kinesis-spout "
-            "checkpoint rewind with an earlier time)"
+            "skipped (to read the skipped records, run kinesis-spout checkpoint rewind with an "
+            "earlier time)"
         )
     return "; ".join(said) or None
 
@@ -681,5 +678,5 @@ def unrest(before: StoredApplication, now: StoredApplication) -> str | None:
         return f"the spout's program has not acked or failed {records(pending)} yet"
     was = None if before.plan is None else before.plan.plan_id
     if before.states != now.states or was != (None if plan is None else plan.plan_id):
-        return "outcomes were stored a moment ago"
+        return "outcomes of records were stored a moment ago"
     return None

@@ -43,7 +43,8 @@ _DIFFERS = (
     (r"\b(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\b", "TIME"),
     (r"\b(AT|AFTER):\.\.\d+", "POSITION"),
     (r"\b\d{50,}\b|\.\.\d{8,12}\b", "SEQUENCE"),
-    (r"<\d+(\.\d+)? m?s\b", "0 s"),  # a look may end before Kinesis says that there is no more
+    # a look may end before Kinesis says that there is no more
+    (r"(<|at most )\d+(\.\d+)? m?s\b", "0 s"),
     # what is beyond a day is told as more than one: it depends on how fast the records were put
     (r"(>|\bmore than )?(?<![\w.])\d+(\.\d+)? (ms|s|min|h|d)\b", "DURATION"),
     (r"\b\d+\.\d+x", "SPEED"),

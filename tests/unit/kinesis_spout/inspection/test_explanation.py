@@ -190,7 +190,7 @@ FIRST = {
     "caught up": "nothing: nothing to do",
     "crash loop": "look: look for the exception",
     "not running": "start: start the job",
-    "not visible": "wait: wait a moment and look",
+    "not visible": "wait: wait a moment, and",
     "unresolved record": "look: show the record",
 }
 # A look, the chain of causes that explain it, facts of its root, the kind of the first action and
@@ -200,18 +200,18 @@ TABLE: list[tuple[Look, str]] = [
     # the stream of another region
     (
         stood(identity=structs.replace(IDENTITY, arn=IDENTITY.arn.replace("eu", "us")), tips={}),
-        "other stream -> look: look at the stream to",
+        "other stream -> look: to look at the stream",
     ),
     (look(ONE, pin=None, owners=()), "no application -> look: compare --application, --stream,"),
     (
         look(ONE, identity=None, pin=None, owners=(), reset=OWNER.info),
-        "not begun [stage=removed] -> start: start the job: it reads",
+        "not begun [stage=removed] -> start: start the job (a Spark",
     ),
     (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait until the application has"),
     (look(listed(2), state(2)), "not tracked -> look: list the"),
     (look(listed(2, 1), state(2, after(1), 1)), "caught up [progress=past]"),
     (drained(), "caught up [progress=finished]"),
-    (look(HERE), "records expired -> look: look again in a minute"),
+    (look(HERE), "records expired -> look: run this command again"),
     (look(ONE), "not tracked -> wait: wait until the job lists"),
     (
         look(ONE, LAPSED, owners=()),
@@ -235,9 +235,9 @@ TABLE: list[tuple[Look, str]] = [
         "unread > batch under way [stage=sink]",
     ),
     (stood(tips={1: behind(1_000)}), "caught up [progress=reading]"),
-    (moved(NOW_MS - 120_000), "behind [pace=catching up] -> wait: wait: at this pace"),
+    (moved(NOW_MS - 120_000), "behind [pace=catching up] -> wait: wait: at this speed"),
     (moved(NOW_MS - 61_000), "behind [pace=falling behind] -> change: give the job more cores,"),
-    (moved(None), "behind [pace=not known] -> wait: wait a minute and look"),
+    (moved(None), "behind [pace=not known] -> wait: wait a minute, and"),
     (moved(NOW_MS - 61_000, **YOUNG), "behind > crash loop [end=silent, suspect=sink]"),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), policy=BLOCK_SHARD, tips=BEHIND),
@@ -265,7 +265,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         look(ONE, HERE, state(2, SHARD_END, unresolved=(failed(3),)), tips=BEHIND, **OUTAGE),
-        "unread > outage -> change: repair the sink to which",
+        "unread > outage -> change: repair the sink or the",
     ),
     # the runs of the job
     (stood(owners=()), "unread > not running [end=unknown]"),
@@ -294,7 +294,7 @@ TABLE: list[tuple[Look, str]] = [
     (stood(**ended(STOPPED)), "unread > not running [end=stopped]"),
     (
         gone(60_000, process=ProcessState.RUNS),
-        "unread > process halted [halt=cut off] -> look: read in the log of the",
+        "unread > process halted [halt=cut off] -> look: check in the log of the",
     ),
     (
         stood(log=run_log(HOUR_MS), process=ProcessState.GONE),
@@ -302,7 +302,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         stood(log=run_log(HOUR_MS), process=ProcessState.STOPPED),
-        "unread > process halted [halt=stopped] -> start: continue the process: kill",
+        "unread > process halted [halt=stopped] -> start: resume the process on",
     ),
     (
         stood(
@@ -315,7 +315,7 @@ TABLE: list[tuple[Look, str]] = [
         stood(log=run_log(HOUR_MS, shards=(shard(0),))),
         "unread > not assigned -> change: start the job",
     ),
-    (stood(paused=True), "unread > paused -> resume: end the pause once its"),
+    (stood(paused=True), "unread > paused -> resume: end the pause"),
     (
         stood(log=run_log(HOUR_MS, trigger_ms=900_000)),
         "unread > batch under way [stage=trigger, last_batch=none] -> wait: wait until 08:15:00",
@@ -336,9 +336,9 @@ TABLE: list[tuple[Look, str]] = [
         held_back(NOT_TAKEN, 10_000),
         "unread > program waits [hold=not taken] -> look: find out on",
     ),
-    (refused(), "caught up > unresolved record > letters refused -> change: make the file or"),
+    (refused(), "caught up > unresolved record > letters refused -> change: repair the file"),
     # of a spout that has not told its limit
-    (refused(60_000), "unread > letters refused -> change: make the file or function"),
+    (refused(60_000), "unread > letters refused -> change: repair the file"),
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),
         "not subscribed > caught up [progress=reading] -> change: see the others",
@@ -391,7 +391,7 @@ TABLE: list[tuple[Look, str]] = [
         "unread > batch under way [stage=no answer] -> change: raise the quota",
     ),
     # the service, and ZooKeeper
-    (NEVER_ASKED, "unread > not asked -> look: explain this shard alone, or"),
+    (NEVER_ASKED, "unread > not asked -> look: to read the newest record"),
     (
         replace(NEVER_ASKED, throttled={shard(1)}),
         "unread > kinesis silent [throttled=now] -> look: ask the team that owns",
@@ -404,7 +404,7 @@ TABLE: list[tuple[Look, str]] = [
     # no shard may be asked
     (
         replace(NEVER_ASKED, refusal=KinesisError("no right to read")),
-        "unread > not asked -> change: give",
+        "unread > not asked -> change: allow kinesis:GetRecords",
     ),
     (
         replace(look(ONE, HERE, owners=()), refusal=KinesisError("no right", "give it")),
@@ -433,7 +433,7 @@ TABLE: list[tuple[Look, str]] = [
             frozen := stood(log=run_log(HOUR_MS)),
             now=replace(frozen.now, stopped_jvms={OWNER.info: 77}),
         ),
-        "unread > process halted [halt=jvm stopped] -> start: continue the process: kill",
+        "unread > process halted [halt=jvm stopped] -> start: resume the process on",
     ),
     # parents in a circle, which no service creates
     (
@@ -504,8 +504,8 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
     assert explained.root.subject == (Noun.TASK, "1 of 2")
     (word, cause), *_ = explained.introduced()
     assert f"{word}: {cause.text}" == (
-        "Blocked: spout task 1 of 2 (counted from 0) is not running. Last run: pid 42 on host-a, "
-        "stopped cleanly at 07:59:40."
+        "Blocked: spout task 1 of 2 (counted from 0) is not running. The last run (pid 42 on "
+        "host-a) was stopped cleanly at 07:59:40."
     )
     assert actions_of(seen)[0] == "start the spout task with --task-index 1 --total-tasks 2"
     assert cause.as_json()["facts"] == {
@@ -528,9 +528,9 @@ def test_a_run_that_left_the_children_of_its_shards_is_no_reason_to_wait_for_the
     )
     root = explain(seen, shard(1)).root
     assert root.text == (
-        "no process is running. Last run: pid 42 on host-a, finished at 08:00:00. That run was "
-        "limited to shard 0. Shard 1 continues shard 0. A run with the same --shard does not read "
-        "shard 1."
+        "no process is running. The last run (pid 42 on host-a) finished at 08:00:00. The last run "
+        "was limited to shard 0. Shard 1 is a child of shard 0. A run with the same --shard does "
+        "not read shard 1."
     )
     assert actions_of(seen) == [
         "start the job again without --shard, or with --shard for shard 1 too"
@@ -557,7 +557,7 @@ def holding(**stored: Any) -> Look:
         (holding(plan=READ), [SEE, MEND, WAIT]),
         (
             look(HERE, **ended(STOPPED)),
-            ["look again in a minute", "stop all processes and set the shard", START],
+            ["run this command again", "to continue with the remaining records", START],
         ),
         (stood(tips={1: behind(20 * HOUR_MS)}, owners=()), ["raise the stream's ret", START]),
         (stood(paused=True, **GONE), ["end the pause", START]),
@@ -607,7 +607,7 @@ def test_the_remedy_of_an_error_is_the_arrow() -> None:
     old = RunEnd(time_ms=NOW_MS, kind=FAILED, says="the disk is full; free some of it")
     seen = stood(owners=(), log=run_log(60_000, ends=(old,)))
     assert "with: the disk is full; free some of it." in explain(seen, shard(1)).root.text
-    assert "correct the cause of the error that ended the run" in actions_of(seen)
+    assert "correct the cause of the last run's error" in actions_of(seen)
 
 
 @pytest.mark.parametrize(
@@ -659,7 +659,7 @@ def test_a_pause_says_where_its_end_alone_does_not_help(
     explained = explain(stood(paused=True, **stored), shard(1))
     pause = next(one for one in explained.chain if one.kind is Kind.PAUSED)
     assert explained.root.kind.value == kind
-    assert ("The command resume alone is not enough to have shard 1 read." in pause.text) is alone
+    assert ("After the end of the pause, shard 1 is still not read." in pause.text) is alone
     assert "process" not in pause.text
 
 
@@ -668,12 +668,12 @@ def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
     throttled: dict[str, Any] = {"throttled": {shard(1)}}
     first, then, *_ = actions_of(replace(moved(None), **throttled))
     assert first.endswith("whether other consumers read shard 1 too")
-    assert then.endswith("if this job alone reads 2 MB per second, split the shard")
+    assert then.endswith("split the shard")
     (first, *_) = actions_of(replace(NEVER_ASKED, **throttled))
     assert first.endswith("which other consumers read shard 1")
     read = read_of(1, 9, payload_bytes=9_000_000, throttled=3)
     root = explain(in_plan(TaskLog(entries=(read,))), shard(1)).root
-    assert "The job itself has read 1.8 MB per second of the shard." in root.text
+    assert "The job itself has read 1.8 MB per second from the shard." in root.text
 
 
 def test_an_application_without_state_may_have_lost_it() -> None:
@@ -694,8 +694,8 @@ def test_the_error_of_a_command_is_in_the_log_of_the_job() -> None:
     for log in (once, loop):
         found = actions_of(stood(owners=(), log=log))
         assert found[:2] == [
-            "read what the --exec command wrote to stderr: it is in the job's log on host-a",
-            "correct the cause of the error that ended the run",
+            "read the stderr of the --exec command in the job's log on host-a",
+            "correct the cause of the last run's error",
         ]
         assert sum(" log on " in one for one in found) == 1
 

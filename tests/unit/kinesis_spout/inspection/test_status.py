@@ -80,7 +80,7 @@ SILENT = run_log(HOUR_MS, kind="spout", no_answers=NoAnswers(since_ms=NOW_MS, co
 REFUSED = RefusedLetters(count=2, last_ms=NOW_MS - 1_000, says="PermissionError: letters")
 READ = task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 9),), sealed=True))
 PAUSED = (
-    "paused: the application was paused by ann on host-a at 07:00:00, 60 min ago; the reason of "
+    "paused: the application was paused by ann on host-a at 07:00:00, 60 min ago; the reason for "
     "the pause is 'deploy'; "
 )
 NOT_SEEN = "the job runs, but its stored state does not show what it waits for"
@@ -153,7 +153,7 @@ VERDICTS: list[tuple[Look, str]] = [
         ),
         (
             "paused: the application was paused by ann on host-a at 07:00:00, 60 min ago; the "
-            "reason of the pause is 'deploy'; 1 of 1 shard is 60 s behind; 2 records are "
+            "reason for the pause is 'deploy'; 1 of 1 shard is 60 s behind; 2 records are "
             "unresolved after up to 3 attempts"
         ),
     ),
@@ -168,11 +168,11 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         one(tips={}),
-        "unknown: nothing is known about 1 shard; the newest record of no shard was read",
+        "unknown: the lag of 1 shard is not known; no newest record was read",
     ),
     (
         one(identity=RECREATED),
-        "unknown: the application's state belongs to an earlier stream of this name",
+        "unknown: the application's state belongs to an earlier stream with the same name",
     ),
     (
         look(listed(0), listed(1), pin=None, owners=()),
@@ -184,7 +184,7 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         three(unanswered={shard(2): KinesisError("GetRecords failed (InternalFailure)")}),
-        "unknown: Kinesis does not answer for shard 2: GetRecords failed (InternalFailure)",
+        "unknown: Kinesis does not answer reads of shard 2: GetRecords failed (InternalFailure)",
     ),
     # a spout reports that it gets no records: that is known without a right to read
     (
@@ -202,7 +202,7 @@ VERDICTS: list[tuple[Look, str]] = [
     # who holds up whom
     (
         look(*FAMILY, state(0, after(9)), tips={0: behind(60_000)}, **MOVED),
-        "lagging: 1 of 3 shards is 60 s behind; 2 others wait for them",
+        "lagging: 1 of 3 shards is 60 s behind; 2 other shards wait for lagging shards",
     ),
     (
         look(
@@ -232,7 +232,7 @@ VERDICTS: list[tuple[Look, str]] = [
     # a cause that is known is named before one that is not
     (
         look(*map(listed, (1, 2)), state(1, after(5)), state(2, after(5)), tips=TWO, **HALF),
-        "stalled: spout task 1 of 2 (counted from 0) is not running; 2 shards wait; 1 other cause",
+        "stalled: spout task 1 of 2 (counted from 0) is not running; 2 shards wait; there is 1",
     ),
     # no process: a run that ended in order is no failure, one that died is
     # keeps up, and does not run
@@ -240,8 +240,8 @@ VERDICTS: list[tuple[Look, str]] = [
     (
         one(HOUR_MS, **over(2 * HOUR_MS)),
         (
-            "not running: no process is running; last run: pid 42 on host-a, finished at "
-            "06:00:10; ...1 of 1 shard waits for the next run"
+            "not running: no process is running; the last run (pid 42 on host-a) finished "
+            "at 06:00:10; ...1 of 1 shard waits for the next run"
         ),
     ),
     (
@@ -292,13 +292,13 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
     [
         (
             ProcessState.STOPPED,
-            "none, because the process of the last run (pid 42 on host-a) is suspended",
+            "no process owns the application: the process of the last run (pid 42 on host-a) is",
         ),
         (
             ProcessState.RUNS,
-            "none, because the process of the last run (pid 42 on host-a) has lost its",
+            "no process owns the application: the process of the last run (pid 42 on host-a) has",
         ),
-        (ProcessState.GONE, "no process is running; the last run ended without a message"),
+        (ProcessState.GONE, "no process is running; the last run did not report how it ended"),
     ],
 )
 def test_a_process_that_has_lost_its_session_has_not_ended(
@@ -377,10 +377,10 @@ def test_holes_and_shards_without_an_application_have_the_same_members() -> None
 @pytest.mark.parametrize(
     ("seen", "says"),
     [
-        (one(**SPOUT), "no record is acked yet"),
+        (one(**SPOUT), "no record has been acked yet"),
         (
             one(HOUR_MS, **SPOUT),
-            "no record has failed; records in flight are not counted",
+            "no record has failed; the number of records in flight is not known",
         ),
         (
             look(ONE, HERE, plan=plan(READ)),
@@ -405,7 +405,7 @@ SETTLED = plan(status=PlanStatus.SETTLED)
 PENDING = failed(3, first_failure_ms=None, due_ms=0, attempts=0)
 UNSETTLED, STORED = (
     "the outcomes of batch 7-ab are not stored yet",
-    "outcomes were stored a moment ago",
+    "outcomes of records were stored a moment ago",
 )
 
 
