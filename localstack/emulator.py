@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> int:
         if arguments == ["run"]:
             with running(DEFAULT_DIRECTORY.parent / "kinesis-local.log") as emulator:
                 print(
-                    f"Kinesis is at {emulator.endpoint_url}, the log of the emulator at "
+                    f"Kinesis is at {emulator.endpoint_url}. The log of the emulator is "
                     f"{emulator.log}. Ctrl-C stops the emulator"
                 )
                 _wait_for_interrupt()
@@ -178,8 +178,8 @@ def _check_node() -> None:
     major = version.lstrip("v").partition(".")[0]
     if not major.isdigit() or int(major) < _NODE_MAJOR:
         raise EmulatorError(
-            f"node is {version}; the Kinesis emulator needs Node {_NODE_MAJOR}+: install a newer "
-            "one"
+            f"node is {version}, but the Kinesis emulator needs Node {_NODE_MAJOR}+; install a "
+            "newer Node"
         )
 
 
@@ -212,7 +212,7 @@ def wait_until_answering(
                 f"{server} ended with code {process.returncode} during its start; see {log}"
             )
         if time.monotonic() > deadline:
-            raise error(f"{server} does not answer after {limit_s:.0f} s; see {log}")
+            raise error(f"{server} did not answer within {limit_s:.0f} s; see {log}")
         time.sleep(0.05)  # noqa: TID251  # a starting process gives no event to wait for
 
 

@@ -243,10 +243,9 @@ def find_rewind(
     past = past_at(entries, requested.timestamp_ms or 0) if entries else None
     if past is None:
         raise MoveRefusedError(
-            "the application's history starts later than that, at "
-            f"{Position.at_timestamp(entries[0].time_ms)}"
+            f"the application's history starts only at {Position.at_timestamp(entries[0].time_ms)}"
             if entries
-            else "the application has no history yet. The job writes the history while it runs",
+            else "the application has no stored history; the job writes the history while it runs",
             f"move the application with `kinesis-spout checkpoint set --to {requested}`",
         )
 
@@ -297,5 +296,5 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
         if len(whole) == len(marks):
             return whole
     raise ConflictError(
-        "the application's history changed during each read", "run the command again"
+        "the application's history changed during each attempt to read it", "run the command again"
     )

@@ -47,8 +47,8 @@ class RequestedPosition(StartingPosition):
             # The grammar of starts, to which this adds one.
             raise InvalidPositionError(
                 f"{text.strip()!r} is not a position",
-                "use TRIM_HORIZON, LATEST, -2h, 14:00, an ISO time "
-                "like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> or SHARD_END",
+                "use TRIM_HORIZON, LATEST, -2h, 14:00, 2026-01-31T12:00:00Z, AT:<sequence>, "
+                "AFTER:<sequence> or SHARD_END",
             ) from exc
 
     def __str__(self) -> str:
@@ -145,8 +145,8 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
         notes=(
-            "the shard has expired, and its children were never listed, so the children's records "
-            "are not read"
+            "the shard has expired before its children were listed, so the children's records are "
+            "not read"
             if state.end_was_read
             else "the stream no longer lists the shard, so its unread records cannot be read",
         ),
@@ -166,8 +166,8 @@ def move_of(search: ShardSearch, state: ShardState, goal: Goal) -> Move:
             if not goal.was_there:
                 raise
             notes.append(
-                f"Kinesis refuses {goal.position}, the shard's position at that time. The shard "
-                "moves to its oldest record"
+                f"Kinesis refuses {goal.position}, the shard's position at the time in --to. The "
+                "shard moves to its oldest record"
             )
             goal = replace(goal, position=TRIM_HORIZON)
             found = resolved(search, TRIM_HORIZON)
@@ -212,8 +212,8 @@ def _reached(
     outside = position_outside_ranges(state, found.position)
     if outside != found.position:
         notes.append(
-            f"{found.position} is inside a range of failed records that are stored as one. The "
-            "shard moves to the first record of that range"
+            f"{found.position} is inside a range of failed records. The shard moves to the first "
+            "record of the range"
         )
         found = search.locate(outside)
     left = moved_state(state, found.position, verified_until_ms=None).unresolved
@@ -224,12 +224,14 @@ def _reached(
     # Those that have expired become dead letters only as unresolved records.
     if first is None:
         if origin is not None:
-            notes.append("the shard has no record left to read again, so its state does not change")
+            notes.append("the shard has no record left to repeat, so its state does not change")
             return origin
         # Nothing is in the shard, so a time lies behind all that was read of it.
         behind = Located(Position.at_timestamp(search.horizon_ms), None)
         return END if found.at_shard_end else behind
-    notes.append("the oldest unresolved records of the shard have expired, and stay unresolved")
+    notes.append(
+        "the oldest unresolved records of the shard have expired; these records stay unresolved"
+    )
     return Located(position_outside_ranges(state, Position.at(first)), first, found.arrival_ms)
 
 
@@ -278,13 +280,13 @@ def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
     shard = search.shard
     if goal.position.is_end and not shard.is_closed:
         raise MoveRefusedError(
-            f"shard {shard.shard_id} is open, so SHARD_END is not a position in it yet",
+            f"shard {shard.shard_id} is open, so it does not have the position SHARD_END yet",
             "pass LATEST to skip the records that the shard contains now",
         )
     sequence = goal.position.sequence
     if sequence is None or goal.was_there:
         return
-    first, why = None, f": its sequence numbers begin at {shard.starting_sequence}"
+    first, why = None, f": its sequence numbers start at {shard.starting_sequence}"
     if sequence.whole >= shard.starting_sequence:
         why = " and no later record"
         try:

@@ -203,8 +203,8 @@ def find_skip(
         status, record = status_of(stored.state, number, None)
         if record is None:
             raise MoveRefusedError(
-                f"record {number} of shard {shard_id} cannot be skipped, because it is {status}. "
-                "Only unresolved records can be skipped",
+                f"record {number} of shard {shard_id} is {status}, but only unresolved records "
+                "can be skipped",
                 "look at the record with `kinesis-spout peek`",
             )
         chosen.append(record)

@@ -78,9 +78,9 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
     """
     if exported.stream is not None and known is not None and not exported.stream.is_same(known):
         raise StreamMismatchError(
-            f"the export belongs to stream {exported.stream.arn}, which was created at "
+            f"the export belongs to stream {exported.stream.arn}, created at "
             f"{Position.at_timestamp(exported.stream.created_ms)}; stream {known.arn} was created "
-            f"at {Position.at_timestamp(known.created_ms)} , so its sequence numbers differ",
+            f"at {Position.at_timestamp(known.created_ms)}, so its sequence numbers differ",
             "pass an export of this stream",
         )
 

@@ -106,12 +106,11 @@ def history(
         parser=lambda text: past_time(with_zone("--since", text, note) or text),
     ),
 ) -> None:
-    """Show how the application progressed over time, the newest entry last.
-
+    """Show the progress of the application over time, with the newest entry last.
     Each entry lists the shards that moved, with their positions before and after.
-    All records before a position were acked at that time. `checkpoint rewind`
-    moves the application back to one of these times. The command reads only
-    ZooKeeper, and may run while the job runs.
+    All records before an entry's positions were acked at the time of the entry.
+    `checkpoint rewind` moves the application back to such a time. The command
+    reads only ZooKeeper, and may run while the job runs.
     """
     since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
     entries = read_history(op.store.history)
@@ -123,7 +122,7 @@ def history(
     else:
         named = {name for entry in entries for name in entry.positions}
         for name in sorted({*(shard or ())} - named):
-            note(f"the history has no entry of shard {name}")
+            note(f"the history has no entry for shard {name}")
     found: list[dict[str, Any]] = [
         {
             "time": str(Position.at_timestamp(entry.time_ms)),
@@ -159,8 +158,9 @@ def move(
     op: Operation,
     *,
     to: RequestedPosition = option(
-        "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC), or an ISO time like "
-        "2026-01-31T12:00:00Z. With one --shard also AT:SEQUENCE, AFTER:SEQUENCE or SHARD_END.",
+        "The new position: TRIM_HORIZON, LATEST, or a time such as -2h, 14:00 (today, in UTC) or "
+        "2026-01-31T12:00:00Z. With a single --shard, the position can also be AT:SEQUENCE, "
+        "AFTER:SEQUENCE or SHARD_END.",
         metavar="POSITION",
         parser=usage_errors()(RequestedPosition.parse),
     ),
@@ -168,12 +168,11 @@ def move(
     allow_skip: bool = ALLOW_SKIP,
     count: int = COUNT,
 ) -> None:
-    """Move each shard to an earlier position to read again, or to a later one to skip.
-
-    The command shows each shard's position before and after, and how many records
-    will be repeated or skipped. The command is refused while the application
-    runs. The job then continues from the new positions. Do not change the job's
-    Spark checkpoint location.
+    """Move shards to an earlier position to repeat records, or to a later position to skip records.
+    The command shows each shard's position before and after the move, and the
+    number of records that will be repeated or skipped. The command is refused
+    while the application runs. The job then continues from the new positions. Do
+    not change the job's Spark checkpoint location.
 
     The exit code is 0 if the shards are moved, 1 if the move is refused because
     records would be skipped or have expired, 3 if Kinesis or ZooKeeper cannot be
@@ -181,9 +180,7 @@ def move(
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
-        raise wrong_usage(
-            "--to", f"{to} is a position in one shard; select that shard with --shard"
-        )
+        raise wrong_usage("--to", f"{to} is a position in one shard; select the shard with --shard")
     with op.patience():
         op.own_started()
         found = find_moves(op.client, op.store, to, shards, clock=op.clock, max_counted=count)
@@ -203,12 +200,12 @@ def rewind(
     count: int = COUNT,
 ) -> None:
     """Move an application back to its positions at an earlier time, even across reshards.
-
-    All records that were not acked at that time are read again. The positions
-    come from the history (see `checkpoint history`). The command shows each
-    shard's position before and after, and how many records will be repeated. The
-    command is refused while the application runs. The job then continues from
-    these positions. Do not change the job's Spark checkpoint location.
+    The application then repeats all records that were not acked at that time. The
+    positions come from the history (see `checkpoint history`). The command shows
+    each shard's position before and after the move, and the number of records
+    that will be repeated. The command is refused while the application runs. The
+    job then continues from these positions. Do not change the job's Spark
+    checkpoint location.
 
     The exit code is 0 if the shards are moved, 1 if the move is refused because
     records would be skipped or have expired or because the history is too short,
@@ -219,7 +216,7 @@ def rewind(
         found = find_rewind(op.client, op.store, to, clock=op.clock, max_counted=count)
     past, requested = map(Position.at_timestamp, (found.past_ms, found.requested_ms))
     say(
-        f"the application moves back to the positions that it stored at {past}, the last before "
+        f"the application moves back to its positions at {past}, the last positions stored before "
         f"{requested}"
     )
     _show(found, allow_skip=allow_skip)
@@ -231,7 +228,7 @@ def rewind(
         lost = sorted({*found.lost, *expired})
         _refuse(
             lost,
-            "records of {} would be read again, but may have expired",
+            "the application would repeat records of {}, but the records may have expired",
             "pass --allow-skip to go back as far as possible",
         )
     _write(op, found)
@@ -254,7 +251,7 @@ def _show(found: ApplicationMove, *, allow_skip: bool) -> None:
         skipping = [one.after.shard_id for one in found.moves if one.skips]
         _refuse(
             skipping,
-            "records of {} would be skipped and never be read",
+            "the move would skip unread records of {}",
             "pass --allow-skip to skip these records",
         )
 
@@ -307,10 +304,10 @@ def _change_lines(
 @command(aws=False, writes=True)
 def reset(op: Operation) -> None:
     """Remove an application's checkpoints on a stream.
-
-    The application then starts again, at its starting position. The command is
-    refused while the application runs. Start the job with a new Spark checkpoint
-    location, which the command does not change.
+    The next run of the application starts at its starting position. The command
+    is refused while the application runs. A Spark job needs a new Spark
+    checkpoint location for its next run; the command does not remove the old
+    location.
     """
     application, identity = f"application {op.place.application} {op.on_stream}", op.store.identity
     states = op.store.shard_states.load()
@@ -340,14 +337,14 @@ def skip(
     shard: str = option("Id or number of the shard.", metavar="SHARD", parser=shard_id_of),
     all_records: bool = option("Skip all unresolved records of the shard.", "--all"),
     to: Path | None = option(
-        "Save the records to this new file. `produce --json` can put its lines on a stream again.",
+        "Save the records to this new file. `produce --json` puts the lines of the file on a "
+        "stream again.",
         metavar="FILE",
     ),
 ) -> None:
-    """Skip unresolved records: they are not retried, and the checkpoint moves past them.
-
+    """Skip unresolved records without further retries, and move the checkpoint past them.
     An unresolved record has failed, or waits for an earlier record. The command
-    shows the shard's positions before and after, and is refused while the
+    shows the shard's positions before and after. The command is refused while the
     application runs. With --to, the command first reads the records from the
     stream and saves them in a file.
 
@@ -395,7 +392,7 @@ def _name(record: UnresolvedRecord) -> str:
     if record.first == record.last:
         return str(record.first)
     ends = f"from {record.first} to {record.last}"
-    return f"{records_of(record.count)} {ends}, stored as a single range"
+    return f"{records_of(record.count)} {ends}, stored as one range"
 
 
 def save_records(client: KinesisClient, found: Skip, path: Path, application: str) -> None:
@@ -424,7 +421,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
             has_first = record.first in numbers
             if missing := missing_records(record.count, len(numbers), has_first=has_first):
                 which = "" if missing >= record.count else f"{missing} of the "
-                say(f"  expired, and so not saved: {which}{_name(record)}")
+                say(f"  not saved, because expired: {which}{_name(record)}")
             saved += len(numbers)
     say(f"saved {records_of(saved)} to {path}")
 
@@ -435,10 +432,9 @@ def export(
     op: Operation, *, to: Path | None = option("File to create (default: stdout).", metavar="FILE")
 ) -> None:
     """Write the application's state for this stream to a file (or stdout) as one JSON document.
-
     The command may run while the job runs. To move an application to another
-    ZooKeeper, stop its job before the export. Otherwise the export lacks the
-    job's later progress.
+    ZooKeeper, stop its job before the export: an export does not contain later
+    progress.
     """
     application = op.place.application
     exported = transfer.export_application(op.store, application, now_ms=op.clock.now_ms())
@@ -466,13 +462,12 @@ def import_export(
     allow_skip: bool = ALLOW_SKIP,
 ) -> None:
     """Restore an application's state from a file that `checkpoint export` wrote.
-
-    The stream must be the one that was exported. The command is refused while the
+    The stream must be the stream of the export. The command is refused while the
     application runs. If the application already has state, pass --replace.
-    Records that were read since the export are read again. A shard moves forward
-    if its exported position is later than its current one; this requires
-    --allow-skip. After an interrupted import the application does not start.
-    Repeat the command.
+    Records that were read since the export are read again. Without --allow-skip,
+    the import is refused if a shard's exported position is later than its current
+    position. After an interrupted import, the application does not start until
+    the import is repeated.
 
     The exit code is 0 if the state is restored, 1 if the import is refused, 3 if
     Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
@@ -488,7 +483,8 @@ def import_export(
     except StoredDataError as exc:  # whose remedy is that of a node in ZooKeeper
         raise CliError(
             exc.message,
-            "name a whole file that `checkpoint export` of this version or an older one wrote",
+            "pass a complete file that `checkpoint export` of this version or an older version "
+            "wrote",
         ) from exc
     store = op.place.store(op.stack, is_new=True)
     with op.patience():
@@ -503,7 +499,7 @@ def import_export(
     check_replaced(op, store, found, replace=replace)
     if (ahead := transfer.moving_forward(found)) and not allow_skip:
         raise CliError(
-            f"the import would move {', '.join(ahead)} forward past records that were never read",
+            f"the import would move {', '.join(ahead)} forward past unread records",
             "pass --allow-skip to skip these records",
         )
     if op.confirmed("Import these positions?"):

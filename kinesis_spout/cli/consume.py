@@ -84,14 +84,14 @@ def consume(
     op: Operation,
     *,
     start: str = _read(
-        "Starting position: LATEST, TRIM_HORIZON, -2h, 14:00 (of today, UTC) or an ISO time. An "
-        "application that has already started continues where it stopped.",
+        "Starting position: LATEST, TRIM_HORIZON, or a time such as -2h, 14:00 (today, in UTC) "
+        "or 2026-01-31T12:00:00Z. An application with stored state continues where it stopped.",
         "--from",
         default="LATEST",
     ),
     until: str | None = _read(
-        "Stop after the last record that arrived by this time: now, -2h, 14:00 (of today, UTC) or "
-        "an ISO time."
+        "Stop after the last record that arrived by this time: now, -2h, 14:00 (today, in UTC) or "
+        "2026-01-31T12:00:00Z."
     ),
     shard: list[str] | None = _read(
         "Read only this shard, by id or number. Repeatable.", metavar="SHARD", parser=shard_id_of
@@ -107,7 +107,7 @@ def consume(
         min=1,
     ),
     max_records: int | None = _read(
-        "Stop after this many records. The retries of a record do not count.", min=1
+        "Stop after this number of records. Retries of a record do not count.", min=1
     ),
     aggregated_records: str = flag(
         "aggregated_records", default=SHARED["aggregated_records"].value, panel=INPUT
@@ -116,22 +116,24 @@ def consume(
     consumer_name: str | None = flag("consumer_name", panel=INPUT),
     consumer_arn: str | None = flag("consumer_arn", panel=INPUT),
     fail_on_data_loss: bool = option(
-        "Stop with an error when unread records have expired, or only log a warning.",
+        "Stop with an error if unread records have expired. With --no-fail-on-data-loss, log a "
+        "warning and continue.",
         "--fail-on-data-loss/--no-fail-on-data-loss",
         default=True,
         panel=LOSS,
         metavar="",
     ),
-    raw: bool = _write("Write only the payload of each record and a newline."),
+    raw: bool = _write("Write only the payload of each record, followed by a newline."),
     scheme: Any | None = scheme_flag(panel=OUTPUT),
     exec_: str | None = _write(
-        "Start this command and write the lines to its stdin. The command answers each line with "
-        'a line such as {"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
+        "Start this command, and write a line for each record to its stdin. The command must "
+        'answer each line with a line such as {"id": "...", "ok": true}, or '
+        '{"id": "...", "ok": false, "reason": "..."}.',
         "--exec",
         metavar="COMMAND",
     ),
     message_timeout: str = _write(
-        "A record counts as failed if the command has not answered it within this time.",
+        "A record counts as failed if the command does not answer the record within this time.",
         default="30s",
     ),
     max_pending: int | None = _write(
@@ -139,7 +141,7 @@ def consume(
         min=1,
     ),
     retry_limit: int = _write(
-        "Number of times that a failed record is retried.", default=RetryPolicy().retry_limit, min=0
+        "Maximum number of retries of a failed record.", default=RetryPolicy().retry_limit, min=0
     ),
     dead_letter: Path | None = _write(
         "Append records that have used up their retries to this file, as lines of JSON.",
@@ -242,7 +244,7 @@ def _consume(
         )
         if port is not None:
             server = stack.enter_context(MetricsServer(spout, port))
-            screen.note(f"metrics for Prometheus at {server.url}")
+            screen.note(f"Prometheus can read the metrics at {server.url}")
         stack.callback(spout.close)
         awaited = services(config.aws, stream, config.zookeeper)
         if config.application is not None:
@@ -309,7 +311,7 @@ def _run_command(
         remedy += "; the next run redelivers the unanswered records"
         if spout.config.application is None:
             remedy = (
-                "repair the command; pass --application to have the next run redeliver these "
+                "repair the command; pass --application, so that the next run redelivers these "
                 "records"
             )
     ended = CommandEndedError(problem, remedy)
@@ -399,7 +401,8 @@ class ConsumeScreen:
             self.note(sentence)
         if self._warnings == MAX_WARNINGS:
             self.note(
-                "kinesis-spout prints no further notes of this kind, and their count at the end"
+                "kinesis-spout prints no more notes of this kind; at the end, it prints their "
+                "number"
             )
 
     @contextmanager
@@ -510,6 +513,6 @@ def _cells(one: ShardMetrics) -> dict[str, str]:
 def summary(stream: str, metrics: SpoutMetrics) -> str:
     """The counts in one line. Counts of zero are left out, except emitted and acked."""
     total = metrics.total
-    found = _counts(total) | {"omitted because they belong to another shard": total.counts.left_out}
+    found = _counts(total) | {"omitted (records of another shard)": total.counts.left_out}
     parts = [f"{value:,} {name}" for name, value in found.items() if value or name in _COUNTS[:2]]
     return f"stream {stream}: {', '.join(parts)}"

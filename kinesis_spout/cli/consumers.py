@@ -11,8 +11,7 @@ from kinesis_spout.service.consumers import ConsumerRegistry
 @command("none", stream_is_argument=True, shows=True)
 def list_(op: Operation) -> None:
     """List the consumers that are registered with a stream.
-
-    AWS bills each registered consumer for every shard and hour, even if nobody
+    AWS bills each registered consumer for every shard and hour, even if no job
     uses the consumer.
     """
     with op.patience():
@@ -30,9 +29,8 @@ def list_(op: Operation) -> None:
 @command("none", stream_is_argument=True, writes=True)
 def remove(op: Operation, name: str = argument("Name of the consumer.", "NAME")) -> None:
     """Remove a consumer from a stream.
-
     A job or spout that reads through the consumer then polls, or registers a
-    consumer of that name again. Checkpoints do not change.
+    consumer with the same name again. Checkpoints do not change.
     """
     registry = ConsumerRegistry(op.client)
     with op.patience():

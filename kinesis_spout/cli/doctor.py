@@ -48,10 +48,10 @@ def doctor(
     profile: str | None = flag("profile"),
 ) -> None:
     """Check everything that a job needs: packages, credentials, permissions, services, clock.
-
     For each failed check, the command shows the remedy. The command writes
-    nothing and reads at most one record. The options --stream, --application and
-    --zookeeper name what else to check.
+    nothing and reads at most one record. With --stream, --application and
+    --zookeeper, the command also checks the stream, the application and
+    ZooKeeper.
 
     The exit code is 0 if no check failed, 1 if a check failed, and 3 if checks
     failed only because Kinesis or ZooKeeper did not respond.

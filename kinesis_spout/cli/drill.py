@@ -53,7 +53,7 @@ _job, _world, _verdict = (
 def drill(
     *,
     names: list[str] | None = argument(
-        "The drills to run, or all, or soak. --list shows the names.", "NAME..."
+        "The names of the drills to run, or all, or soak. --list shows the names.", "NAME..."
     ),
     list_: bool = option("List the drills and their requirements.", "--list"),
     spout: bool = _job("Drill the spout (the consumer without Spark) instead of a Spark job."),
@@ -132,18 +132,18 @@ def drill(
         chosen, left_out = choose(names or [], setting, minutes=minutes)
     with StopSignals(once=True):
         for refusal in left_out:
-            tell(f"left out: {refusal}")
+            tell(f"omitted: {refusal}")
         if process is not None:
             parameter = (
-                f"A parameter named {SCRATCH} would also get the directory, but the function has "
-                "no such parameter."
+                "To get the directory as an argument, give the function a parameter named "
+                f"{SCRATCH}."
             )
             if takes_scratch(load_function(process)):
-                parameter = f"The function's parameter {SCRATCH} also gets the directory."
+                parameter = f"The parameter {SCRATCH} of the function also gets the directory."
             warn(
-                f"the drill calls your function {process} with the drill's records. The drill "
-                "does not delete what the function writes outside its scratch directory. The "
-                "function gets some records more than once. The environment variable "
+                f"the drill calls your function {process} with the drill's records. The drill does "
+                "not delete what the function writes outside its scratch directory. The drill "
+                "passes some records to the function more than once. The environment variable "
                 f"{SCRATCH_VARIABLE} names the scratch directory. {parameter}"
             )
         verdicts: list[Verdict] = []

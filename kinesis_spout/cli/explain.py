@@ -63,8 +63,9 @@ def explain_command(
     if now.is_known and shard is not None and shard not in now.known_shards:
         raise wrong_usage(
             "SHARD",
-            f"stream {now.stream.name} does not list shard {shard}, for which application "
-            f"{now.application} has no state either; list the shards with kinesis-spout shards",
+            f"stream {now.stream.name} does not list shard {shard}, and application "
+            f"{now.application} has no state for the shard; list the shards with kinesis-spout "
+            "shards",
         )
     found = grouped(look) if shard is None else [Group(explain(look, shard), (shard,))]
     width, whole = stdout_console().width, shard is None

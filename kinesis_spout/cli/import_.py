@@ -98,7 +98,7 @@ def import_(
     ),
     at: RequestedPosition | None = option(
         "Starting position of shards for which the other consumer has no position: TRIM_HORIZON, "
-        "LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
+        "LATEST, or a time such as -2h, 14:00 (today, in UTC) or 2026-01-31T12:00:00Z.",
         metavar="POSITION",
         parser=_in_all_shards,
     ),
@@ -107,12 +107,12 @@ def import_(
     **given: Any,
 ) -> None:
     """Import the positions of another consumer, so that the application continues where it stopped.
-
     The command reads the state of a Storm topology, a KCL application, or a query
-    of awslabs' or Databricks' connector, and stores it as the application's
-    state. For each shard, it shows where reading continues and how many records
-    will be repeated or skipped. Stop the other consumer first, and try --dry-run.
-    The command does not change the other consumer's state.
+    of awslabs' or Databricks' connector, and stores this state as the
+    application's state. For each shard, the command shows the position at which
+    reading continues, and the number of records that will be repeated or skipped.
+    Before the import, stop the other consumer, and run the command with
+    --dry-run. The command does not change the other consumer's state.
 
     The exit code is 0 if the positions are stored, 1 if the import is refused, 3
     if Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.

@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not _may_be_asked_as(hosts[0], self.server.host):
             return text(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "this page is not served under that host name; open it as "
+                "the server does not serve this host name; open "
                 f"http://localhost:{self.server.port}/",
             )
         try:
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
             return text(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 f"the server could not make the page ({type(exc).__name__}); run kinesis-spout "
-                "status to see the same on a terminal",
+                "status to see the same information on a terminal",
             )
         if answer.tag and self.headers.get("If-None-Match") == answer.tag:
             return answer._replace(status=HTTPStatus.NOT_MODIFIED, body=b"")

@@ -26,14 +26,13 @@ def pause(
         "The reason for the pause, which status and explain show.", metavar="TEXT"
     ),
     wait: bool = option("Wait until the application has no records in flight."),
-    timeout: float = duration_option("How long --wait waits at most, e.g. 10m.", "60s"),
+    timeout: float = duration_option("Maximum time that --wait waits, e.g. 10m.", "60s"),
     before_start: bool = option("Also pause an application that has never run."),
 ) -> None:
-    """Pause an application: it reads nothing, and keeps its positions and its ownership.
-
+    """Pause an application: it reads nothing, but keeps its positions and its ownership.
     The job or the spouts keep running. A Spark job finishes the current batch,
-    and stores its outcomes. The pause lasts until `kinesis-spout resume`, even
-    across restarts. Records that expire during the pause are lost.
+    and stores the outcomes of the batch. The pause lasts until `kinesis-spout
+    resume`, even across restarts. Records that expire during the pause are lost.
 
     The exit code is 0 if the application is paused (with --wait: and no record is
     in flight), 1 if records may still be in flight at the timeout or the
@@ -52,8 +51,8 @@ def pause(
         if not before_start:
             _check_known(
                 op,
-                "correct the names; to pause the application before its first start, run "
-                "`kinesis-spout pause --before-start`",
+                "correct --application or --stream; to pause the application before its first "
+                "start, run `kinesis-spout pause --before-start`",
             )
         stored = op.store.pause.begin(requested)
     was = "paused" if stored == requested else "paused already"
@@ -65,14 +64,13 @@ def pause(
 @command(aws=False)
 def resume(op: Operation) -> None:
     """Resume a paused application. A running application starts reading again at once.
-
-    The exit code is 0 if the application is not paused, 1 if it does not exist,
-    and 3 if ZooKeeper cannot be reached.
+    The exit code is 0 if the application is not paused, 1 if the application does
+    not exist, and 3 if ZooKeeper cannot be reached.
     """
     with op.patience(aws=False):
         ended = op.store.pause.end()
         if ended is None:
-            _check_known(op, "correct the names")
+            _check_known(op, "correct --application or --stream")
     if ended is None:
         say(f"application {op.place.application} {op.on_stream} is not paused")
     else:

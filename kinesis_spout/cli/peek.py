@@ -44,14 +44,14 @@ def peek(
     ),
     scheme: Any | None = scheme_flag(),
 ) -> None:
-    """Show a record: its data, its key, its attempts and the reasons of its failures.
+    """Show a record: its data, its key, its attempts and the reasons for its failures.
 
     The command only reads, so it may run while the job runs. With --application,
     the command also shows the record's status: acked, unresolved (failed or
     waiting) or not read yet.
 
-    The exit code is 0 if the stream has the record, 1 if it does not, and 3 if
-    Kinesis or ZooKeeper cannot be reached.
+    The exit code is 0 if the stream contains the record, 1 if the stream does not
+    contain it, and 3 if Kinesis or ZooKeeper cannot be reached.
     """
     application, state = op.place.application, None
     with op.patience():
@@ -161,15 +161,12 @@ def _failures(record: dict[str, Any]) -> Iterator[str]:
         return
     if record["standing"] == RecordStatus.UNKNOWN:
         ends = f"from {together['first']} to {together['last']}"
-        yield (
-            f"    the record belongs to a range of {together['count']} records {ends}, stored as "
-            "one"
-        )
+        yield f"    the record belongs to a range of {together['count']} records {ends}"
     yield f"    attempts {record['attempts']}, due {record['due']}"
     yield f"    first failure {record['firstFailure']}, last failure {record['lastFailure']}"
     yield f"    reason: {reason_text(record['reason'])}"
     if record["blocked"]:
-        yield "    the record was not delivered; it waits for an earlier record"
+        yield "    the record has not been delivered: it waits for an earlier record"
     if record["rejected"]:
         yield "    the record is no longer retried, but is not dead-lettered yet"
 

@@ -67,7 +67,7 @@ PATIENCE_S = 2.0
 OWNER_WAIT_S = 15.0  # of an application that was just killed: until its session expires
 RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
 FILE_WIDTH = 10_000
-TIME_HELP = "A time: -2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."
+TIME_HELP = "A time such as -2h (two hours ago), 14:00 (today, in UTC) or 2026-01-31T12:00:00Z."
 _CONTINUES = " \\"
 _Shown = TypeVar("_Shown", bound=RenderableType)
 
@@ -82,21 +82,21 @@ ALLOW_SKIP = option(
     "never reads the skipped records."
 )
 COUNT = option(
-    "In each shard, count at most this many repeated or skipped records. The command reads the "
+    "Maximum number of repeated or skipped records to count in each shard. The command reads the "
     "records to count them.",
     default=10_000,
     min=0,
     max=1_000_000,
 )
-REPLACE = option("Replace the state that the application already has.")
+REPLACE = option("Replace the existing state of the application.")
 WINDOW = duration_option(
     "Time to watch the shards before the verdict, e.g. 30s or 5m. With 0s, the command shows the "
     "verdict at once, without checking whether positions move.",
     "10s",
 )
 ASK = option(
-    "Number of shards whose newest record is read, starting with shards whose position does not "
-    "move. Each read counts towards the shard's limit of 5 reads per second.",
+    "Maximum number of shards whose newest record the command reads, starting with shards whose "
+    "position does not move. Each read counts towards the shard's limit of 5 reads per second.",
     default=100,
     metavar="SHARDS",
     min=0,

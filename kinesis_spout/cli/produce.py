@@ -178,7 +178,7 @@ def produce(
         callback=typed_text,
     ),
     as_json: bool = option(
-        "Read lines of JSON that consume or consume --dead-letter wrote, and put the data and the "
+        "Read lines of JSON from consume or consume --dead-letter, and put the data and the "
         "partition key of each line.",
         "--json",
     ),
@@ -187,10 +187,10 @@ def produce(
         "Consumers must unpack the aggregates."
     ),
 ) -> None:
-    """Put each line of stdin on a stream as one record, as it arrives.
-
-    The order of records may change. A record may be on the stream twice, because
-    it is put again if the response to its put is lost. Empty lines are skipped.
+    """Put each line of stdin on a stream as one record, as soon as the line arrives.
+    The order of records may change. If the response to the put of a record is
+    lost, the record is put again, so the stream may contain the record twice.
+    Empty lines are skipped.
     """
     if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
         raise wrong_usage("--key", f"a partition key must have 1 to {MAX_KEY_LENGTH} characters")
@@ -206,7 +206,7 @@ def produce(
         if client.describe().ignores_keys:
             raise CliError(
                 "--aggregate loses records on a stream with record distribution AUTO: consumers "
-                "would discard user records that Kinesis put on another shard than their keys name",
+                "discard a user record that is not on the shard of its partition key",
                 "omit --aggregate",
             )
         put_records = AggregatingPutter(put_records, client.list_shards).put
@@ -249,7 +249,7 @@ def produce(
     if refused := lines.refused_count:
         raise CliError(
             f"{counted(refused, 'line')} {are(refused, 'was', 'were')} not put",
-            "correct these lines as the notes say, and put the corrected lines again",
+            "correct the lines that the notes name, and put the corrected lines again",
         )
 
 

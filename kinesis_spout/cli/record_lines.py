@@ -136,8 +136,8 @@ def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingReco
             raise LineError("is a dead letter without a payload")
         if found.parts != 1:
             raise LineError(
-                "is a part of a dead letter, whose payload is in several lines. Save the lines in "
-                "a file, and use `kinesis-spout redrive`, which joins the parts"
+                "is one of several lines of a dead letter. Save the lines in a file, and put the "
+                "dead letter with `kinesis-spout redrive`, which joins the lines"
             )
     if (found.data is None) == (found.data_base64 is None):
         raise LineError("must have exactly one of the fields data and dataBase64")

@@ -51,7 +51,7 @@ def shards(
     """
     application = op.place.application
     if lag and not application:
-        needs = "--lag needs --application: it measures the lag of one application"
+        needs = "--lag needs --application: the lag is measured for one application"
         raise wrong_usage("--lag", needs)
     client, store = op.client, op.store if application else None
     with op.patience():

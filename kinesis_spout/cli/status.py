@@ -92,7 +92,7 @@ def status(
     if watch and op.as_json:
         raise wrong_usage("--watch, --json", "use only one of --watch and --json")
     if watch and not op.place.application:
-        needs = "--watch needs --application: it watches one application"
+        needs = "--watch needs --application: the command watches one application"
         raise wrong_usage("--watch", needs)
     signals = op.signals()
     if not op.place.application:

@@ -315,7 +315,8 @@ def ui(
     window: float = WINDOW,
     ask: int = ASK,
     dead_letters: Path | None = option(
-        "File or directory with dead letters (JSON, parquet, orc). The page shows their reasons.",
+        "File or directory with dead letters (JSON, parquet, orc). The page shows the reasons of "
+        "the dead letters.",
         metavar="PATH",
     ),
     once: Path | None = option(

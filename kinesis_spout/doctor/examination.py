@@ -123,11 +123,12 @@ def executor_findings(
     others = [one for one in seen if one.error is None and one.version != version]
     if others:
         differs = (
-            f"kinesis-spout has version {others[0].version} on {_hosts(others)}, but {version} here"
+            f"kinesis-spout has version {others[0].version} on {_hosts(others)}, but {version} on "
+            "this machine"
         )
         yield failed(f"{differs}; install the same version everywhere", PACKAGE)
     elif not without:
-        yield ok(f"{version}, as here", PACKAGE)
+        yield ok(f"{version}, the same version as on this machine", PACKAGE)
     yield from _merged(seen)
 
 

@@ -120,7 +120,9 @@ def _looked(check: Check[Subject], subject: Subject) -> list[Finding]:
             found[:] = [failed(str(exc), unreachable=is_away)]
         except Exception as exc:  # noqa: BLE001  # one that breaks must not hide what others find
             report = "report this error, with the output of kinesis-spout doctor --json"
-            found[:] = [failed(f"the check itself failed with a {type(exc).__name__}; {report}")]
+            found[:] = [
+                failed(f"the check failed with an internal error ({type(exc).__name__}); {report}")
+            ]
         ended.set()
 
     threading.Thread(target=look, name=f"doctor-{check.name}", daemon=True).start()

@@ -105,7 +105,7 @@ class Stream:
         off = f"{off_s / 60:.0f} min" if off_s >= 120 else f"{off_s:.0f} s"
         side = "ahead of" if self._ahead_s > 0 else "behind"
         shown = f"this machine's clock is {off} {side} the clock of Kinesis"
-        verdict, effect = warning, "start times and lags are wrong by that amount"
+        verdict, effect = warning, "start times and lags are wrong by this difference"
         if off_s > SIGNED_FOR_S:
             verdict, effect = failed, "AWS refuses requests whose time is off by more than 5 min"
         return verdict(f"{shown}; {effect}; set the clock of this machine")
@@ -143,7 +143,7 @@ class Stream:
             return failed(f"{self.client.where} lists no shards; wait until the stream is ACTIVE")
         # an open one, if there is one
         self._shard_id = min(shards, key=lambda shard: shard.is_closed).shard_id
-        return ok(f"allowed; {counted(len(shards), 'shard')}, closed ones included")
+        return ok(f"allowed; {counted(len(shards), 'shard')}, including closed shards")
 
     def get_iterator(self) -> Finding:
         if not self._shard_id:
@@ -190,7 +190,9 @@ class Stream:
         shown = f"allowed; consumer {found.name} is {found.status}"
         if found.status == ACTIVE:
             return ok(shown)
-        return warning(f"{shown}; shards are polled until it is ACTIVE; try again in a minute")
+        return warning(
+            f"{shown}; shards are polled until the consumer is ACTIVE; try again in a minute"
+        )
 
     def check_registering(self) -> Finding:
         """Trying it would register a consumer, which is billed."""
@@ -282,6 +284,7 @@ def credentials_finding(found: CredentialsInUse, now_ms: int) -> Finding:
         return ok(f"{source}; the credentials are renewed before {until}")
     if left_s < SOON_S:
         return warning(
-            f"{source}; the credentials expire in {left_s / 60:.0f} min, at {until}; renew them"
+            f"{source}; the credentials expire in {left_s / 60:.0f} min, at {until}; renew the "
+            "credentials"
         )
     return ok(f"{source}; the credentials are valid until {until} and are not renewed")

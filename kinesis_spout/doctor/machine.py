@@ -92,7 +92,7 @@ class Machine:
         if _numbers_of(self.python) >= _numbers_of(lowest):
             return ok(shown)
         remedy = f"install Python {lowest} or newer, and install kinesis-spout in it"
-        return failed(f"{shown} is older than {lowest}; {remedy}")
+        return failed(f"Python {shown} is older than {lowest}; {remedy}")
 
     def check_packages(self) -> list[Finding]:
         """One finding for each package that is at fault, or one for all."""
@@ -117,7 +117,10 @@ class Machine:
         except (OSError, subprocess.SubprocessError) as exc:
             return failed(f"{java} does not run ({type(exc).__name__}); {advice}")
         if version is None:
-            return warning(f"{java} does not print its version; check that it is {LOWEST_JAVA}")
+            return warning(
+                f"{java} does not print its version; check that the version is at least "
+                f"{LOWEST_JAVA}"
+            )
         if int(version[1]) < LOWEST_JAVA:
             return failed(f"{java} is version {version[1]}; {advice}")
         return ok(f"{version[1]} ({program})")

@@ -82,7 +82,7 @@ class Ensemble:
             return ok(f"opened; the session ends {granted_s:g} s after a crash")
         wanted = f"{SESSION_TIMEOUT_S:g} s were requested"
         granted = f"the server grants a session timeout of {granted_s:g} s; {wanted}"
-        effect = "a job that pauses for that long loses its ownership"
+        effect = "a job that pauses for longer loses its ownership"
         return warning(f"{granted}; {effect}; raise the server's maxSessionTimeout")
 
     def check_latency(self) -> Finding:
@@ -120,11 +120,14 @@ class Ensemble:
         except StoreUnavailableError:
             raise
         except StateError:
-            shown = f"this client may read {below}, but may not create or delete znodes there"
+            shown = (
+                f"this client can read {below}, but has no permission to create or delete znodes "
+                "below it"
+            )
             give = "give this client the permissions create and delete in the ACL"
-            return failed(f"{shown}; {give} of that node")
+            return failed(f"{shown}; {give} of {below}")
         first = f"; the first run creates {made[0]}" if len(made) > 1 else ""
-        return ok(f"{below} may be read and written{first}")
+        return ok(f"this client can read and write {below}{first}")
 
     def check_state(self) -> Iterator[Finding]:
         """Whether the application's state belongs to the stream of today."""

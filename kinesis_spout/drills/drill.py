@@ -83,7 +83,9 @@ class Drill:
         )
         for needs, is_so, what, options in rows:
             if self.needs & needs and is_so:
-                return ConfigError(f"{self.name} needs {what}", f"run the drill without {options}")
+                return ConfigError(
+                    (f"{self.name} needs {what}"), f"run the drill without {options}"
+                )
         return None
 
     def play(self, world: World) -> None:
@@ -127,7 +129,7 @@ def disturbed(world: World, drill: Drill) -> Drilled:
         world.producers.stop()
         world.job.end()
     else:
-        world.tell(f"the drill {drill.sentence}")
+        world.tell(f"the drill starts: {drill.sentence}")
         world.restarts.limit = drill.restarts
         try:
             drill.play(world)

@@ -62,18 +62,18 @@ _of_service = partial(Drill, needs=_OWN, outlasts=Outlasts.ANY)
 _ALL = (
     Drill(
         "kill-driver",
-        "kills the driver (kill -9) in the middle of its work, and starts it again",
+        "kill the driver (kill -9) in the middle of its work, and start the driver again",
         (kill, start),
     ),
     _cold(
         "kill-driver-at-every-step",
-        "kills the driver at each step of a batch, and starts it again each time",
+        "kill the driver at each step of a batch, and start the driver again each time",
         (*(do(verbs.kill_at)(step) for step in STEPS), start, work(100)),
     ),
     *(
         Drill(
             f"kill-driver-at-{step}",
-            f"kills the driver (kill -9) when its first batch is at the step {step}",
+            f"kill the driver (kill -9) when its first batch is at the step {step}",
             (
                 *((start, work(100), kill) if step == _HALF_WRITTEN else ()),
                 *(do(verbs.kill_at)(step), start, work(100)),
@@ -87,70 +87,70 @@ _ALL = (
     ),
     _of_spark(
         "kill-python-worker",
-        "kills the Python workers of Spark while a batch runs",
+        "kill the Python workers of Spark while a batch runs",
         # A worker may have handed over all that it has published: then its task is over, and the
         # kill repeats nothing.
         (kill_in_batch("kill -9 of the Python workers", verbs.is_worker), work(50)) * 3,
     ),
     Drill(
         "kill-executor",
-        "kills the JVM of one of two executors while a batch runs",
+        "kill the JVM of one of two executors while a batch runs",
         (kill_in_batch("kill -9 of an executor", verbs.is_executor, most=1), work(100)),
         needs=frozenset({Need.EXECUTORS}),
     ),
     Drill(
         "split-merge-burst",
-        "splits and merges shards in turn while records arrive",
+        "split and merge shards in turn while records arrive",
         (do(verbs.reshard)(4),),
         outlasts=Outlasts.ANY,
     ),
     Drill(
         "update-shard-count",
-        "doubles the number of shards and halves it again",
+        "double the number of shards, and halve it again",
         (do(verbs.scale)(8), do(verbs.scale)(4)),
         outlasts=Outlasts.ANY,
     ),
     Drill(
         "reshard-while-down",
-        "kills the driver, reshards several times, and starts it again",
+        "kill the driver, reshard several times, and start the driver again",
         (kill, do(verbs.reshard)(4), start),
     ),
     Drill(
         "zookeeper-restart",
-        "kills ZooKeeper, and later stops it for a few seconds",
+        "kill ZooKeeper, and later stop ZooKeeper for a few seconds",
         (verbs.kill_zookeeper, wait(3), do(verbs.stop_zookeeper)(3), wait(3)),
         outlasts=Outlasts.SPOUT,
     ),
     Drill(
         "zookeeper-leader-loss",
-        "kills the leader of a ZooKeeper ensemble of three servers",
+        "kill the leader of a ZooKeeper ensemble of three servers",
         (verbs.kill_leader,),
         needs=frozenset({Need.ENSEMBLE}),
     ),
     Drill(
         "session-loss",
-        "freezes the job for longer than its ZooKeeper session lasts",
+        "freeze the job for longer than its ZooKeeper session lasts",
         (do(verbs.freeze)(7), work(50)),
         outlasts=Outlasts.SPOUT,
     ),
     _of_service(
         "throttling",
-        "throttles every read for a few seconds",
+        "throttle every read for a few seconds",
         (strike("throttled reads", throttle()),),
     ),
     _of_service(
         "brown-out",
-        "leaves every request to Kinesis unanswered for a few seconds",
+        "leave every request to Kinesis unanswered for a few seconds",
         (strike("no request answered", service_unavailable(), operations=(None,), seconds=5),),
     ),
     _of_service(
         "expired-iterators",
-        "makes every shard iterator expire for a few seconds",
+        "make every shard iterator expire for a few seconds",
         (strike("every shard iterator expired", expired_iterator()),),
     ),
     _of_service(
         "slow-and-truncated-answers",
-        "delays, truncates and drops responses of Kinesis",
+        "delay, truncate and drop responses of Kinesis",
         (
             strike(
                 "slow, dropped and truncated responses",
@@ -162,34 +162,34 @@ _ALL = (
     ),
     Drill(
         "two-drivers",
-        "starts a second driver while the first one runs, then kills the first",
+        "start a second driver while the first driver runs, then kill the first driver",
         (verbs.start_second, wait(4), do(World.kill)("kill -9 of the first driver")),
         is_apart=True,
     ),
     Drill(
         "kill-driver-at-log-appended",
-        "kills the driver (kill -9) when a task has published only part of its records",
+        "kill the driver (kill -9) when a task has published only part of its records",
         (verbs.kill_at_second_append, start),
         needs=_SPARK | _OWN,
         is_cold=True,
     ),
     Drill(
         "replaced-while-frozen",
-        "freezes a driver until another one has taken over, and resumes it",
+        "freeze a driver until another driver has taken over, then resume the frozen driver",
         (verbs.freeze_until_replaced,),
         is_apart=True,
     ),
     Drill(
         "zookeeper-cut-off",
-        "cuts the job off from ZooKeeper, first for less and then for more time than its session "
-        "lasts",
+        "cut the job off from ZooKeeper, first for less time and then for more time than its "
+        "session lasts",
         _and_work(50, do(verbs.cut_link)(_LESS_S), do(verbs.cut_link)(_SESSION_S)),
         needs=_LINK,
         outlasts=Outlasts.SPOUT,
     ),
     Drill(
         "zookeeper-stalled",
-        "blocks all traffic between the job and ZooKeeper, without an error",
+        "block all traffic between the job and ZooKeeper, without an error",
         _and_work(
             50, *(do(verbs.cut_link)(seconds, is_silent=True) for seconds in (_LESS_S, _SESSION_S))
         ),
@@ -198,19 +198,19 @@ _ALL = (
     ),
     _of_spark(
         "slow-worker",
-        "stops the Python workers of Spark for a few seconds while a batch runs",
+        "stop the Python workers of Spark for a few seconds while a batch runs",
         (do(verbs.stop_workers)(6),),  # a worker's session is shorter
         outlasts=Outlasts.ANY,
     ),
     Drill(
         "zombie-worker",
-        "lets a killed driver's Python workers continue after their batch was closed",
+        "let the Python workers of a killed driver continue after their batch was closed",
         (verbs.wake_workers_late, start),
         needs=_SPARK | _OWN,
     ),
     Drill(
         "poison",
-        "puts a record on the stream that kills each process that receives it",
+        "put a record on the stream that crashes each process that receives it",
         (start, verbs.wait_for_poison),
         needs=frozenset({Need.POISON}),
         is_cold=True,
@@ -219,12 +219,12 @@ _ALL = (
     ),
     _of_service(
         "service-clock",
-        "sets the clock of Kinesis forward and back, by minutes and by hours",
+        "set the clock of Kinesis forward and back, by minutes and by hours",
         _and_work(30, *(do(verbs.set_service_clock)(minutes) for minutes in _JUMPS)),
     ),
     Drill(
         "job-clock",
-        "sets the job's clock forward and back, by minutes and by hours",
+        "set the job's clock forward and back, by minutes and by hours",
         _and_work(
             30,
             *(do(verbs.set_job_clock)(minutes) for minutes in _JUMPS),
@@ -234,7 +234,7 @@ _ALL = (
     ),
     _of_spark(
         "shard-state-removed",
-        "removes the states of shards from ZooKeeper by hand",
+        "remove the states of shards from ZooKeeper",
         (
             kill,
             remove("the states of all shards", verbs.states_of, at="plan-closed"),
@@ -243,7 +243,7 @@ _ALL = (
     ),
     _cold(
         "task-log-removed",
-        "removes a task's published log from ZooKeeper",
+        "remove a task's published log from ZooKeeper",
         (
             # Before Spark has committed the batch, and after.
             remove("a task's log", verbs.task_log_of, at="sink-written"),
@@ -253,7 +253,7 @@ _ALL = (
     ),
     _cold(
         "report-removed",
-        "removes the report of a batch from ZooKeeper",
+        "remove the report of a batch from ZooKeeper",
         (
             remove("the report", verbs.report_of, at="report-done"),
             remove("the report", verbs.report_of, at="plan-closed"),
@@ -262,7 +262,7 @@ _ALL = (
     ),
     _cold(
         "plan-removed",
-        "removes the plans of batches, and the pointer to the newest plan, from ZooKeeper",
+        "remove the plans of batches, and the pointer to the newest plan, from ZooKeeper",
         (
             remove("the pointer to the plan", lambda _: ["plan"], at="sink-written"),
             remove("the plan", lambda world: [verbs.plan_of(world)], at="plan-closed"),
@@ -272,13 +272,12 @@ _ALL = (
     ),
     _of_spark(
         "application-removed",
-        "removes the whole application from ZooKeeper, then follows the advice of the error "
-        "message",
+        "remove the whole application from ZooKeeper, then follow the advice of the error message",
         (verbs.lose_application, start),
     ),
     _of_spark(
         "checkpoint-lost",
-        "removes Spark's checkpoint location",
+        "remove Spark's checkpoint location",
         (
             while_down("the checkpoint location removed", verbs.lose_checkpoint, rewinds=False),
             start,
@@ -286,7 +285,7 @@ _ALL = (
     ),
     _of_spark(
         "checkpoint-restored",
-        "restores Spark's checkpoint location from an older copy",
+        "restore Spark's checkpoint location from an older copy",
         (
             while_down("the checkpoint location copied", verbs.copy_checkpoint, rewinds=False),
             *(start, work(100)),
@@ -298,7 +297,7 @@ _ALL = (
     ),
     _of_spark(
         "zookeeper-restored",
-        "restores ZooKeeper's data from an older copy",
+        "restore ZooKeeper's data from an older copy",
         (
             while_down("ZooKeeper's data copied", verbs.copy_zookeeper, rewinds=False),
             *(start, work(100)),
@@ -308,24 +307,24 @@ _ALL = (
     ),
     _of_spark(
         "disk-full",
-        "makes every write to the driver's disk fail until the job ends",
+        "make every write to the driver's disk fail until the job ends",
         (verbs.fill_disk, start),
     ),
     _of_spark(
         "sink-outage",
-        "makes every batch fail until the job has ended twice",
+        "make every batch fail until the job has ended twice",
         (do(verbs.fail_until_ended)(Outage.SINK, 2), start),
     ),
     Drill(
         "record-outage",
-        "makes every record fail for a few seconds",
+        "make every record fail for a few seconds",
         (verbs.fail_every_record,),
         needs=_SPARK | {Need.OWN_FUNCTION},
         outlasts=Outlasts.ANY,
     ),
     _of_spark(
         "dead-letter-outage",
-        "makes every write of a dead letter fail until the job has ended twice",
+        "make every write of a dead letter fail until the job has ended twice",
         (do(verbs.fail_until_ended)(Outage.LETTERS, 2), start),
     ),
 )

@@ -24,7 +24,7 @@ class Need(StrEnum):
     ENSEMBLE = "a ZooKeeper ensemble"
     LINK = "a link to ZooKeeper that can be cut"
     CLOCK = "processes whose clock can be set"
-    POISON = "a record that kills its process"
+    POISON = "a record that crashes its process"
 
 
 ADDED = frozenset({Need.LINK, Need.CLOCK, Need.POISON})

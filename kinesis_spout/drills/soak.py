@@ -76,7 +76,7 @@ def soak(setting: Setting, minutes: float) -> Drill:
     redelivered at the end. The spout has a soak of its own, with a process that is never killed,
     where our own Kinesis can forget old shards.
     """
-    sentence, seconds = f"disturbs the job at random for {minutes:g} minutes", minutes * 60
+    sentence, seconds = f"disturb the job at random for {minutes:g} minutes", minutes * 60
     if setting.spout and setting.is_fake and not setting.ensemble:
         return Drill(
             SOAK,
@@ -110,7 +110,7 @@ def _play_at_random(world: World, drills: Sequence[Drill], seconds: float) -> No
         _small_faults(world, random, min(left_s, random.uniform(*_BETWEEN_S)))
         world.work(_AT_WORK)
         one = random.choice(sparing if left_s < seconds / 2 else drills)
-        world.tell(f"{one.name}: the drill {one.sentence}")
+        world.tell(f"{one.name} starts: {one.sentence}")
         one.play(world)
 
 

@@ -60,7 +60,7 @@ def start_second(world: World) -> None:
     """
     second = world.job.start_task()
     # Over at once: nothing that one delivers after the other from now on is excused.
-    world.add_fault(f"{second} started beside the first", time.monotonic_ns())
+    world.add_fault(f"{second} was started beside the first process", time.monotonic_ns())
     world.wait_until(lambda: _is_connected(world, second), f"the connection of {second}")
 
 
@@ -126,7 +126,9 @@ def wait_for_poison(world: World) -> None:
         letters = (told for told in world.job.read() if told.step is Line.LETTER)
         return any((one.key, one.number) == POISON and UNANSWERED in one.reason for one in letters)
 
-    world.wait_until(is_letter, "the dead letter of the poison", limit_s=600.0)
+    world.wait_until(
+        is_letter, ("the dead letter of the record that crashes processes"), limit_s=600.0
+    )
 
 
 # freeze -------------------------------------------------------------------------------------------
@@ -264,7 +266,7 @@ def lose_application(world: World) -> None:
     """Remove all of the application. The job ends, and its error says what to do: a new checkpoint
     location.
     """
-    fault = world.job.kill("all of the application removed")
+    fault = world.job.kill("the whole application removed from ZooKeeper")
     world.stored.remove()
     world.faults.append(fault._replace(ended_ns=time.monotonic_ns(), rewinds=True))
     began_ns, run = time.monotonic_ns(), world.start()
@@ -432,14 +434,14 @@ def set_service_clock(world: World, minutes: float) -> None:
     stream = world.stream
     if not isinstance(stream, OwnStream):
         raise DrillError("only the clock of the drill's own Kinesis can be set")
-    with world.fault(f"the clock of Kinesis {minutes:+.0f} min"):
+    with world.fault(f"the clock of Kinesis set to {minutes:+.0f} min"):
         stream.clock.ahead_ms = round(minutes * _MINUTE_MS)
     world.wait(2 * _BETWEEN_S)
 
 
 def set_job_clock(world: World, minutes: float) -> None:
     """While the job runs. Retries wait by this clock, so they may be early."""
-    with world.fault(f"the job's clock {minutes:+.0f} min"):
+    with world.fault(f"the job's clock set to {minutes:+.0f} min"):
         set_clock(world.directory, round(minutes * _MINUTE_MS))
     world.wait(2 * _BETWEEN_S)
 
@@ -602,7 +604,7 @@ def _stop_workers(world: World) -> list[psutil.Process]:
                 stopped.append(one)
         return bool(stopped)
 
-    world.wait_until(are_stopped, "a Python worker to be stopped")
+    world.wait_until(are_stopped, "a stop of a Python worker")
     return stopped
 
 

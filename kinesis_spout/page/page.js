@@ -19,7 +19,7 @@ const perSecond = (one) => `${one >= 10 ? count(Math.round(one)) : rounded(one)}
 const or = (number, text = "-") => (number ? count(number) : text);
 const trouble = () => (data.trouble ? warning("No new observation for ",
   `${duration(data.trouble.sinceMs)}: `, value(data.trouble.says, 600),
-  ". The page shows the last one.") : null);
+  ". The page shows the last observation.") : null);
 const toAll = () => (route().application
   ? link({ application: "", stream: "", q: "", span: "" }, "All applications") : null);
 const observed = (ms, over = "") => el("p", { class: "over", id: "observed" },
@@ -118,7 +118,7 @@ function throughput({ status, samples }) {
     draw("Records acked, failed, dead-lettered", [["acks", "acked", of("acked")],
       ["fails", "failed", of("failed")], ["letters", "dead-lettered", of("deadLettered")]],
     perSecond, false),
-    seen ? shares("How the time of batches splits", `seen in ${plural(seen, "observation")}`,
+    seen ? shares("Steps of a batch, by time", `seen in ${plural(seen, "observation")}`,
       stages) : null),
   soft("A job that reads 1 s of stream time per second keeps up. The page counts rows and ",
     "outcomes of those batches of a Spark job that it has observed. A standalone spout stores ",
@@ -163,15 +163,15 @@ function recordTables(records, now, withShard) {
 
 function letterTable(letters) {
   if (letters === null)
-    return el("p", {}, "ZooKeeper does not contain dead letters. Where they are files, start ",
-      command("kinesis-spout ui --dead-letters PATH"), "to see their reasons.");
+    return el("p", {}, "ZooKeeper does not contain dead letters. If they are files, start ",
+      command("kinesis-spout ui --dead-letters PATH"), "to see the reasons.");
   const rows = letters.reasons.map((one) => [value(one.reason || "(no reason given)", 300),
     count(one.records), or(one.attempts), one.lastFailure.slice(0, 19) || "-",
     one.shards.length === 1 ? name(one.shards[0]) : plural(one.shards.length, "shard"),
     name(one.example)]);
   return [el("p", {}, "Files in ", value(letters.place, 200)), rows.length
     ? table(plural(letters.records, "record"), [["Reason"], ...numbers("Records", "Most attempts"),
-      ...shorts("Last failure", "Shards", "One of them")], rows)
+      ...shorts("Last failure", "Shards", "Example")], rows)
     : el("p", {}, "There is no dead letter."), letters.notes.map((one) => soft(cut(one, 600)))];
 }
 
@@ -220,7 +220,8 @@ function shardView(shardId) {
   el("h2", {}, "State"), facts(pairs.filter(([, said]) => said !== null)),
   el("h2", {}, "Unresolved records"), records.list.length
     ? recordTables(records, status.timeMs, false) : el("p", {}, own?.unsettled
-      ? `No record has failed; ${plural(own.unsettled, "record")} without a stored outcome yet.`
+      ? `No record has failed; ${plural(own.unsettled, "record has", "records have")} no stored ` +
+        "outcome yet."
       : "Every record of the shard that was read is acked.")], []];
 }
 

@@ -44,7 +44,7 @@ def main() -> None:
     except (CliError, KinesisError) as exc:
         answer = str(exc)
     except (PySparkException, Py4JError) as exc:
-        answer = f"a task on an executor fails: {failure_sentence(str(exc))}"
+        answer = f"a task on an executor failed: {failure_sentence(str(exc))}"
     Path(sys.argv[1]).write_bytes(msgspec.json.encode(answer))
 
 

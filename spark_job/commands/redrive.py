@@ -40,7 +40,7 @@ from spark_job.commands.spark_options import CONF, LOG_FILE, MASTER
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 
-_TIMES = "an ISO time like 2026-01-31T12:00:00Z, 14:00, or a relative time like -2h (s, m, h or d)"
+_TIMES = "-2h (s, m, h or d), 14:00, or an ISO time like 2026-01-31T12:00:00Z"
 WHICH, WHERE = "Which dead letters", "The destination"
 
 
@@ -55,19 +55,21 @@ def redrive(
     ],
     *,
     reason: list[str] | None = option(
-        "Only dead letters whose reason contains TEXT. Repeatable.", panel=WHICH, metavar="TEXT"
+        "Put only dead letters whose reason contains TEXT. Repeatable.", panel=WHICH, metavar="TEXT"
     ),
     since: str | None = option(
-        "Only dead letters that last failed at or after this time: an ISO time, 14:00 "
-        "(of today, UTC), or -2h.",
+        "Put only dead letters whose last failure was at or after this time, such as -2h, 14:00 "
+        "(today, in UTC) or 2026-01-31T12:00:00Z.",
         panel=WHICH,
     ),
-    until: str | None = option("Only dead letters that last failed before this time.", panel=WHICH),
+    until: str | None = option(
+        "Put only dead letters whose last failure was before this time.", panel=WHICH
+    ),
     limit: int | None = option(
-        "Maximum number of records to put. A later run puts more.", panel=WHICH, min=1
+        "Maximum number of records to put. A later run puts further records.", panel=WHICH, min=1
     ),
     format: LetterFormat | None = option(  # noqa: A002  # the option's name
-        "Format of the files (default: from their names).", panel=WHICH
+        "Format of the files (default: derived from the file names).", panel=WHICH
     ),
     stream: str | None = option(
         "Put all records on this stream (name or ARN) instead of their original streams.",
@@ -83,21 +85,20 @@ def redrive(
     dry_run: bool = option(
         "Count the dead letters by reason, and put nothing.", "--dry-run", default=False
     ),
-    yes: bool = option("Put the records without a confirmation.", "--yes", "-y", default=False),
-    as_json: bool = option(
-        "Print one JSON object and nothing else on stdout.", "--json", default=False
+    yes: bool = option(
+        "Put the records without asking for confirmation.", "--yes", "-y", default=False
     ),
+    as_json: bool = option("Print only one JSON object on stdout.", "--json", default=False),
     master: str | None = MASTER,
     conf: list[str] | None = CONF,
     log_file: Path = LOG_FILE,
 ) -> None:
-    """Put dead letters on their original streams again, each record once.
-
+    """Put the records of dead letters on their original streams again, each record once.
     Files of JSON lines or parquet on this machine are read directly. For any
     other path, the command starts Spark. A ledger in the directory _redriven,
     beside the dead letters, lists the dead letters that were put, so a second run
-    puts nothing twice. After a killed run, up to 500 records may be put again. Do
-    not run two redrives on one path at a time.
+    puts no record twice. After a killed run, up to 500 records may be put again.
+    Do not run two redrives on the same path at the same time.
     """
     settings = parse_pairs("--conf", conf or ())
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx), ExitStack() as stack:
@@ -154,7 +155,7 @@ def _spark_files(
     """
     if find_spec("pyspark") is None:
         raise CliError(
-            f"{path} contains no files on this machine that can be read without Spark",
+            f"{path} contains no local files that redrive can read without Spark",
             f"to let Spark read them, {how_to_install('spark')}",
         )
     from py4j.protocol import Py4JError  # noqa: PLC0415  # only here Spark is needed
@@ -233,8 +234,8 @@ def _put_back(work: Redrive, notes: Console, stop: StopSignals, asked: int) -> i
             return work.put(limit=asked, stopping=lambda: stop.stopping, progress=progress)
     except BaseException:
         notes.print(
-            f"{work.count:,} of {asked:,} records were put and recorded as put. Run the command "
-            "again to put the remaining records",
+            f"{work.count:,} of {asked:,} records were put. Run the command again to put the "
+            "remaining records",
             highlight=False,
         )
         raise
@@ -259,13 +260,13 @@ def _show(console: Console, found: Found) -> None:
         (found.more_reasons, "and {:,} more reasons"),
         (found.to_put, f"{{:,}} {letters} to put"),
         (not found.to_put, "no dead letters to put"),
-        (found.put_before, "{:,} were put by earlier runs"),
+        (found.put_before, "dead letters that earlier runs put: {:,}"),
         (
             found.without_payload,
-            "{:,} cannot be put: their records expired before they could be retried",
+            "dead letters without data, because their records expired before a retry: {:,}",
         ),
-        (found.incomplete, "{:,} cannot be put: some of their parts are missing"),
-        (found.unreadable, "{:,} rows in the files are not dead letters"),
+        (found.incomplete, "incomplete dead letters, which cannot be put: {:,}"),
+        (found.unreadable, "rows in the files that are not dead letters: {:,}"),
     ):
         if count:
             console.print(line.format(count), highlight=False, soft_wrap=True)

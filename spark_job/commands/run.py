@@ -92,8 +92,8 @@ def run(
     region: str | None = flag("region", panel=STREAM),
     endpoint_url: str | None = flag("endpoint_url", panel=STREAM),
     start: str | None = option(
-        "Where a new application starts reading: LATEST (default), TRIM_HORIZON, -2h, "
-        "14:00 (of today, UTC), or an ISO time.",
+        "Starting position of a new application: LATEST (default), TRIM_HORIZON, or a time such "
+        "as -2h, 14:00 (today, in UTC) or 2026-01-31T12:00:00Z.",
         "--from",
         panel=STREAM,
     ),
@@ -103,11 +103,12 @@ def run(
         metavar="KEY=VALUE",
     ),
     sink: Sink = option("Sink to which the rows are written.", default=Sink.CONSOLE, panel=WRITE),
-    path: str | None = option("Directory of a parquet or json sink.", panel=WRITE),
+    path: str | None = option("Directory to which the parquet or json sink writes.", panel=WRITE),
     process: str | None = option(
-        "A function that takes a DataFrame and returns one, applied to each batch. The "
-        "module is searched for in the current directory first. Each batch is then written "
-        "to its own directory, so a replayed batch replaces its first version.",
+        "Apply this function to each batch. The function takes a DataFrame and returns a "
+        "DataFrame. The current directory is searched first for the module. With a function, "
+        "each batch is written to its own directory, so a replayed batch replaces its first "
+        "version.",
         panel=WRITE,
         metavar="MODULE:FUNCTION",
     ),
@@ -116,14 +117,14 @@ def run(
     ),
     trigger: str | None = option('Time between batches, e.g. "5 seconds".', panel=PANEL),
     available_now: bool = option(
-        "Read the records that are on the stream now, then exit.",
+        "Read the records that are on the stream at the start, then exit.",
         "--available-now",
         default=False,
         panel=PANEL,
     ),
     metrics_port: int | None = option(
-        "Serve metrics to Prometheus on this port of 127.0.0.1; 0 chooses a free port "
-        "and prints it.",
+        "Serve metrics to Prometheus on this port of 127.0.0.1; 0 chooses a free port, which the "
+        "command prints.",
         panel=MONITORING,
         min=0,
         max=65_535,
@@ -144,7 +145,7 @@ def run(
         )
     if trigger is not None and available_now:
         raise typer.BadParameter(
-            "--trigger does not apply with --available-now, which ends by itself; omit --trigger",
+            "--trigger does not apply to --available-now; omit --trigger",
             param_hint="--trigger",
         )
     named: dict[str, Any] = {
@@ -216,7 +217,7 @@ def _run(job: RunJob, console: Console, stop: StopSignals) -> None:
                 server = stack.enter_context(serve(spark, job.metrics_port))
             except ConfigError as exc:
                 raise exc.respelt("--metrics-port") from exc
-            _say(console, f"metrics for Prometheus at {server.url}")
+            _say(console, f"Prometheus can read the metrics at {server.url}")
         stop.install()  # again: PySpark's context has replaced the handler of SIGINT
         try:
             with warnings_as_notes(lambda text: _say(console, f"[yellow]note:[/] {escape(text)}")):
@@ -352,7 +353,7 @@ class Progress:
         if dead_lettered := sum(stream.dead_lettered for stream in streams):
             parts.append(f"{dead_lettered:,} dead-lettered")
         if any(stream.outage for stream in streams):
-            parts.append("most records fail, so no new records are read")
+            parts.append("most records fail, so the job reads no new records")
         return "  ".join(parts)
 
 

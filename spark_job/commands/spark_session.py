@@ -59,7 +59,7 @@ def spark_session(
     except (PySparkException, OSError) as exc:
         raise CliError(
             f"Spark cannot start: {failure_sentence(str(exc))}",
-            "install Java 17 or newer, and set JAVA_HOME or put java on the PATH",
+            "install Java 17 or newer, and set JAVA_HOME or add java to the PATH",
         ) from exc
     except Py4JError as exc:
         named = settings.get("spark.master", None) or "of Spark's configuration"

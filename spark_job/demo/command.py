@@ -35,20 +35,31 @@ def demo(
     ] = DEFAULT_RECORDS,
     directory: Annotated[
         Path | None,
-        typer.Option(file_okay=False, help="Keep all files in this directory, which must be new."),
+        typer.Option(file_okay=False, help="Keep all files in this new directory."),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the temporary directory, also after a success.")
+        bool,
+        typer.Option("--keep", help="Keep the temporary directory, even if no record is lost."),
     ] = False,
     kill: Annotated[
-        bool, typer.Option("--kill/--no-kill", help="Kill the job (kill -9) and start it again.")
+        bool,
+        typer.Option("--kill/--no-kill", help="Kill the job (kill -9), and start the job again."),
     ] = True,
     faults: Annotated[
         bool,
-        typer.Option("--faults", help="Fail each cancelled flight, so that it is dead-lettered."),
+        typer.Option(
+            "--faults",
+            help=(
+                "Let the job fail each record of a cancelled flight, so that the record is "
+                "dead-lettered."
+            ),
+        ),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Only check the earlier demo in --directory again.")
+        bool,
+        typer.Option(
+            "--check", help="Check the earlier demo in --directory again, without a new demo."
+        ),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print only one JSON object on stdout.")
@@ -56,8 +67,8 @@ def demo(
 ) -> None:
     """Kill a Spark job that reads real flights from a local Kinesis: no record is lost.
 
-    The demo needs no AWS account and no Docker. The exit code is 1 when a record
-    is missing.
+    The demo needs no AWS account and no Docker. The exit code is 1 if a record is
+    missing.
     """
     if check and directory is None:
         raise typer.BadParameter(
@@ -88,8 +99,8 @@ def _run(place: Path, console: Console, records: int, *, kill: bool, faults: boo
     console.print("\n[bold cyan]From Kinesis to Spark, with checkpoints in ZooKeeper[/]\n")
     console.print(
         f"{records:,} of the {TOTAL:,} flights that left New York in 2013 go to a local Kinesis. "
-        f"A Spark job writes them as Parquet files{', and is killed in the middle' * kill}.\n"
-        f"{'Its function raises on every cancelled flight. ' * faults}"
+        f"A Spark job writes them as Parquet files{', and is killed while it writes' * kill}.\n"
+        f"{'The function of the job raises an error for every cancelled flight. ' * faults}"
         "Spark needs 10 to 30 seconds to start."
     )
     drilled = run_demo(place, read_flights(records), console, kill=kill, faults=faults)
@@ -122,7 +133,7 @@ def _show(console: Console, found: Verdict) -> None:
     if not found.problems:
         console.print(
             "[bold green]Nothing was lost.[/] Every row equals its flight, and the checkpoint of "
-            "every shard is at its last record."
+            "every shard is at the shard's last record."
         )
 
 
@@ -144,7 +155,7 @@ def _directory(given: Path | None, *, is_new: bool, keep: bool) -> Iterator[Path
     if is_new:
         place.mkdir(parents=True, exist_ok=True)
         if any(place.iterdir()):
-            remedy = "use a new directory, or add --check to check the demo in this directory"
+            remedy = "use a new directory, or pass --check to check the demo in this directory"
             raise CliError(f"the directory {place} is not empty", remedy)
     try:
         yield place

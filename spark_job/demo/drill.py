@@ -76,4 +76,4 @@ def run_demo(
                 world.start()
             follow("Resumed job" if kill else "Spark job", len(flights))
 
-        return disturbed(world, Drill("demo", "kills a job that writes flights", (act,)))
+        return disturbed(world, Drill("demo", "kill a job that writes flights", (act,)))

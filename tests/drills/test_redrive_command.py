@@ -143,7 +143,7 @@ def test_a_dry_run_counts_and_a_run_puts_what_it_counted(spark: SparkSession, de
     again = dead.run("--yes")
     assert (again.returncode, again.stdout.splitlines()[:2]) == (
         0,
-        ["no dead letters to put", "3 were put by earlier runs"],
+        ["no dead letters to put", "dead letters that earlier runs put: 3"],
     )
     assert len(dead.on()) == 3
     assert (
@@ -179,6 +179,6 @@ def test_a_signal_lets_it_record_what_it_has_put(spark: SparkSession, dead: Dead
         assert process.stderr is not None
         rest = process.stderr.read()
         assert process.wait(LIMIT_S) == code
-    assert "1,000 of 1,001 records were put and recorded" in rest
+    assert "1,000 of 1,001 records were put. Run" in rest
     assert len(dead.on()) == 2 * CHUNK_LETTERS
     assert dead.run("--yes").stdout.splitlines()[-1] == "put 1"

@@ -141,7 +141,7 @@ def test_ctrl_c_stops_it_cleanly_and_another_run_continues_at_once(
 
 
 def test_metrics_are_served_at_a_free_port_that_is_said(orders: Orders, tmp_path: Path) -> None:
-    note = "metrics for Prometheus at "
+    note = "Prometheus can read the metrics at "
     command = command_line("run", *orders.arguments, "--sink", "noop", "--metrics-port", "0")
     series = (
         f'kinesis_spout_stream_records_acked_total{{application="etl",stream="{orders.stream}"}} '

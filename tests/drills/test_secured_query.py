@@ -305,7 +305,7 @@ def test_what_is_searched_is_there(ran: Ran) -> None:
     for name in ("status.txt", "status-role.txt", "show.txt", "export.json", "page.html"):
         assert "shardId-0000" in shown[name], name
     assert "no process is running" in shown["explain.txt"]
-    assert "may be read and written" in shown["doctor.txt"]
+    assert "this client can read and write" in shown["doctor.txt"]
 
 
 def test_no_secret_is_in_what_a_job_writes(ran: Ran) -> None:

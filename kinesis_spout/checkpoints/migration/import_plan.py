@@ -44,8 +44,8 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 _Value = TypeVar("_Value")
 MAX_NAMED = 5
 IMPORT_FROM = "import from "  # what an imported application started with, and a system's name
-COPY_AGAIN = "copy the state of the other consumer again"
-GIVE_UNCHANGED = "pass the other consumer's state without any change"
+COPY_AGAIN = "copy the complete state of the other consumer again"
+GIVE_UNCHANGED = "pass the unchanged state of the other consumer"
 GIVE_THIS_STREAMS = "pass the state that the other consumer has for this stream"
 
 
@@ -232,19 +232,20 @@ def positions(
         # A shard may be listed as open for a moment after its children are.
         if one is not None and one.position == SHARD_END and not (shard.is_closed or below):
             raise MigrationError(
-                f"{origin.name} says that {shard_id} is read to its end, but the shard is open: "
-                "the state belongs to another stream, or to an earlier stream of the same name",
+                f"the state of {origin.name} has the position SHARD_END for the open shard "
+                f"{shard_id}: the state belongs to another stream, or to an earlier stream with "
+                "the same name",
                 GIVE_THIS_STREAMS,
             )
         if one is None and origin.drops_finished and below & origin.shards.keys():
             one = OriginShard(
-                stored="no position, but a descendant of the shard has one",
+                stored="no position, but a descendant of the shard has a position",
                 position=SHARD_END,
                 passed_over=True,
                 note=f"{origin.name} has read the shard to its end, or has never read it",
             )
         elif (one is None or one.position is None) and _reached(shard_id, parents) & begun:
-            stored = one.stored if one else "no position yet, but an ancestor of the shard has one"
+            stored = one.stored if one else "no position yet; an ancestor shard has a position"
             one = OriginShard(stored=stored, position=TRIM_HORIZON)
         elif (one is None or one.position is None) and at is not None:
             one = OriginShard(
@@ -261,7 +262,7 @@ def positions(
         more = len(unknown) - MAX_NAMED
         named = ", ".join(unknown[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise MigrationError(
-            f"{origin.name} has no position of {named}",
+            f"{origin.name} has no position for {named}",
             "pass the time from which to read these shards, e.g. --at -1h, or read all their "
             "records with --at TRIM_HORIZON",
         )
@@ -288,7 +289,7 @@ def _shard_import(search: ShardSearch, one: OriginShard) -> ShardImport:
         raise MigrationError(
             f"shard {shard.shard_id} cannot contain record {number.whole}, which is outside the "
             "shard's range of sequence numbers: the state belongs to another stream, or to an "
-            "earlier stream of the same name",
+            "earlier stream with the same name",
             GIVE_THIS_STREAMS,
         )
     try:

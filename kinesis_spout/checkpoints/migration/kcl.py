@@ -80,15 +80,15 @@ def origin_of(
                 continue
             if created_ms is not None and int(its_creation_s) != created_ms // 1000:
                 raise MigrationError(
-                    f"{where} belongs to a stream {stream} that was created at "
-                    f"{Position.at_timestamp(1000 * int(its_creation_s))}; this stream was "
+                    f"{where} belongs to an earlier stream {stream}, which was created at "
+                    f"{Position.at_timestamp(1000 * int(its_creation_s))}; the current stream was "
                     f"created at {Position.at_timestamp(created_ms)}",
                     GIVE_THIS_STREAMS,
                 )
         stored, sub = lease.checkpoint, lease.checkpoint_sub_sequence_number
         if stored in _FIXED:
             position = _FIXED[stored]
-            stored += "" if position is not None else ", nothing processed yet"
+            stored += "" if position is not None else ", no record processed yet"
         else:
             number = number_in(stored, where)
             stored = f"checkpoint {number}, user record {sub}"
@@ -96,7 +96,7 @@ def origin_of(
         shards[shard_id] = OriginShard(stored=stored, position=position)
         owners |= {lease.lease_owner} if lease.lease_owner else set()
     if not shards:
-        raise MigrationError(f"table {table} has no lease of stream {stream}", _GIVE_LEASES)
+        raise MigrationError(f"table {table} has no lease for stream {stream}", _GIVE_LEASES)
     return Origin(
         name="KCL",
         shards=shards,
@@ -104,8 +104,8 @@ def origin_of(
         notes=(
             "records that a KCL worker processed after its last checkpoint are read again",
             *(
-                f"worker {owner} still has leases. Stop the worker, because records that it "
-                "processes from now on would be read again"
+                f"worker {owner} still has leases. Stop the worker: otherwise, the application "
+                "repeats the records that the worker processes from now on"
                 for owner in sorted(owners)
             ),
         ),

@@ -62,7 +62,7 @@ from state.errors import InvalidPositionError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 
 _FIXED = {"SHARD_END": SHARD_END, "TRIM_HORIZON": TRIM_HORIZON, "LATEST": None}
-_NOT_COMMITTED = "was planned and not committed, so it is read again"
+_NOT_COMMITTED = "was planned but not committed, so the batch is read again"
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -97,13 +97,13 @@ def read_checkpoint(location: Path) -> tuple[PlannedBatch | None, PlannedBatch |
     if not offsets:
         raise MigrationError(
             f"{location} has no offsets/<batch>",
-            "pass the checkpointLocation of the query, not a directory above or below it",
+            "pass the checkpointLocation of the query, not its parent directory or a subdirectory",
         )
     last = max(commits, default=-1)
     if last >= 0 and last not in offsets:
         raise MigrationError(
-            f"{location} has commits/{last} but not offsets/{last}, so the checkpointLocation is "
-            "incomplete",
+            f"{location} contains commits/{last} but not offsets/{last}, so the "
+            "checkpointLocation is incomplete",
             COPY_AGAIN,
         )
     return (
@@ -244,8 +244,8 @@ def awslabs_origin(
     if is_committed and starts and not ended:
         notes.append(
             "the connector's metadata does not contain the end of the last batch "
-            f"({current.number}), so the whole batch is read again. If the metadata is in another "
-            "place, pass --metadata-path or --metadata-table"
+            f"({current.number}), so the whole batch is read again. If the metadata is stored "
+            "elsewhere, pass --metadata-path or --metadata-table"
         )
     if begun or (is_committed and planned is not None):
         notes.append(f"batch {current.number + is_committed} {_NOT_COMMITTED}")
@@ -274,7 +274,7 @@ def awslabs_origin(
 def _ends_in_table(items: Iterable[Item]) -> dict[int, dict[str, _End]]:
     ends: dict[int, dict[str, _End]] = {}
     wrong = "the metadata table contains an item without the end position of a batch"
-    remedy = "pass the table that is named in the connector's option kinesis.dynamodb.tableName"
+    remedy = "pass the table that the connector's option kinesis.dynamodb.tableName names"
     for item in items:
         found = in_item(item, _TableItem, wrong, remedy)
         batch, shard = found.metadata_key, found.metadata_sort_key
@@ -364,7 +364,7 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
         committed, planned = read_checkpoint(location)
         if committed is None:
             raise MigrationError(
-                f"{location} has no commits/0, so the query has committed no batch",
+                f"{location} does not contain commits/0, so the query has committed no batch",
                 "pass the time at which the query started with --at, and omit "
                 "--checkpoint-location",
             )
@@ -374,8 +374,8 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
             raise MigrationError(
                 f"{location}/offsets/{committed.number} has no offset of stream {stream} in the "
                 "format that Databricks documents",
-                f"pass --at with a time that is earlier than {time} (when the last committed "
-                "batch was planned) by at least the query's lag at that time"
+                f"the last committed batch was planned at {time}; pass --at with a time that is "
+                "earlier by at least the query's lag"
                 if time
                 else "pass --at with a time before the query's last batch",
             )
@@ -397,9 +397,9 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
             if one.shard.shard_id in found:
                 raise MigrationError(
                     f"the query reads shard {one.shard.shard_id} of stream {stream} in several "
-                    "sources, and these may have stopped at different records",
+                    "sources, which may have stopped at different records",
                     "omit --checkpoint-location and --progress, and pass --at with a time before "
-                    "all these records",
+                    "the last record of each source",
                 )
             found[one.shard.shard_id] = _databricks_shard(one)
     return found

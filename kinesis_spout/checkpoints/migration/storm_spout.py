@@ -45,12 +45,12 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
             f"{where} contains neither a shardList nor the state of a shard",
             "correct --prefix, --topology or --stream",
         )
-    notes = ["records that were acked out of order, after the checkpoint, are read again"]
+    notes = ["the application repeats records after the checkpoint that were acked out of order"]
     if listed is not None:
         notes.append(
-            "the topology may still run: it has a shardList, which it removes when it is "
-            "deactivated. Stop the topology: the records that it processes from now on would be "
-            "read again"
+            "the topology may still run: its shardList exists, and a deactivated topology removes "
+            "its shardList. Stop the topology: otherwise, the application repeats the records "
+            "that the topology processes from now on"
         )
     # An empty checkpoint is that of a shard without an acked record, wherever it began.
     shards = dict.fromkeys(

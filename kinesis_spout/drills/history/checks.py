@@ -363,11 +363,11 @@ def _wrong_outcomes(history: History, lines: Sequence[tuple[Put, Told]]) -> Iter
     for put, told in lines if history.fates_known else ():
         its = fate(put.number)
         if told.step is LETTER and not its.is_dead and not _may_be_unanswered(told, history):
-            yield f"{put.key} {put.number} was dead-lettered: {told.reason}"
+            yield f"record {put.key} {put.number} was dead-lettered: {told.reason}"
         if told.step is ACK and its.is_dead:
-            yield f"{put.key} {put.number} was acked"
+            yield f"record {put.key} {put.number} was acked"
         if told.step is REJECT and its is not Fate.REJECTED:
-            yield f"{put.key} {put.number} was rejected"
+            yield f"record {put.key} {put.number} was rejected"
 
 
 def _may_be_unanswered(letter: Told, history: History) -> bool:
@@ -391,7 +391,7 @@ def _wrong_letters(history: History, lines: Sequence[tuple[Put, Told]]) -> Itera
         if told.step is not LETTER:
             continue
         if not told.reason:
-            yield f"the dead letter of {put.key} {put.number} has no reason"
+            yield f"the dead letter of record {put.key} {put.number} has no reason"
         its = fate(put.number)
         if not history.fates_known or not its.is_dead or UNANSWERED in told.reason:
             continue  # nobody can know the number of its attempts
@@ -400,8 +400,8 @@ def _wrong_letters(history: History, lines: Sequence[tuple[Put, Told]]) -> Itera
             due = {history.retry_limit + 1}
         if told.attempt not in due:
             yield (
-                f"the dead letter of {put.key} {put.number} has {told.attempt} attempts instead of "
-                f"{' or '.join(map(str, sorted(due)))}"
+                f"the dead letter of record {put.key} {put.number} has {told.attempt} attempts "
+                f"instead of {' or '.join(map(str, sorted(due)))}"
             )
 
 
@@ -485,13 +485,16 @@ def _passed(states: Mapping[str, ShardStates], history: History) -> Iterator[str
             if view is None:
                 continue
             if (passed := view.passed_place) is not None:
-                yield f"{shard} has the {view.text} but lists {passed[0]} as unresolved"
+                yield (
+                    f"the {view.text} of {shard} has passed record {passed[0]}, which is listed as "
+                    "unresolved"
+                )
             end, still = bisect_right(of_puts, view.covers_to, lo=covered), []
             for place in (*unresolved, *of_puts[covered:end]):
                 if view.is_unresolved(place) or place > view.covers_to:
                     still.append(place)
                 elif outcome_ns.get((shard, *place), _NEVER_NS) > sample.ended_ns:
-                    yield f"{shard} with the {view.text} has passed {place[0]}"
+                    yield f"the {view.text} of {shard} has passed record {place[0]}"
             unresolved, covered = still, end
 
 
@@ -501,7 +504,7 @@ def left(history: History) -> Iterator[str]:
     killed process reported may not have been stored.
     """
     if not history.samples:
-        yield "no state was ever read"
+        yield "the drill has read no shard state"
         return
     states = history.samples[-1].states
     for shard, one in states.items():

@@ -57,7 +57,7 @@ def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
     refused = shell.checkpoint(*to)
     assert (refused.returncode, refused.stdout.splitlines()[-1]) == (1, "  skips 1 record")
     assert refused.stderr == (
-        f"error: records of {SHARD} would be skipped and never be read; pass --allow-skip to skip "
+        f"error: the move would skip unread records of {SHARD}; pass --allow-skip to skip "
         "these records\n"
     )
     assert shell.checkpoint(*to, "--allow-skip").returncode == 0
@@ -143,7 +143,7 @@ def test_a_damaged_export_is_called_a_file_and_no_node(shell: Shell) -> None:
         (shell.folder / "etl.json").write_text(text)
         refused = shell.checkpoint("import", "etl.json", "--yes", "--replace")
         assert refused.returncode == 1
-        assert "; name a whole file that `checkpoint export` of this version" in refused.stderr
+        assert "; pass a complete file that" in refused.stderr
 
 
 def test_a_history_says_that_it_does_not_have_a_shard(shell: Shell) -> None:
@@ -151,7 +151,7 @@ def test_a_history_says_that_it_does_not_have_a_shard(shell: Shell) -> None:
     shell.consume()
     assert shell.checkpoint("history", "--shard", "0").stderr == ""
     found = shell.checkpoint("history", "--shard", "7")
-    said = "note: the history has no entry of shard shardId-000000000007\n"
+    said = "note: the history has no entry for shard shardId-000000000007\n"
     assert (found.returncode, found.stdout, found.stderr) == (0, "", said)
 
 

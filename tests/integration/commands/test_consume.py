@@ -357,7 +357,7 @@ def test_failed_records_are_retried_and_then_dead_lettered(
     for put_back in ("put 1", "no dead letters to put"):
         ended = run_cli("redrive", str(letters), "--yes", **here)
         assert (ended.returncode, put_back in ended.stdout.splitlines()) == (0, True), ended.stderr
-    assert "1 rows in the files are not dead letters" in ended.stdout
+    assert "rows in the files that are not dead letters: 1" in ended.stdout
     elsewhere = run_cli("redrive", "s3a://dead", "--yes", **here)
     assert (elsewhere.returncode, how_to_install("spark") in elsewhere.stderr) == (1, True)
     again = data_of(run(orders, "consume", "orders", *ALL).stdout)

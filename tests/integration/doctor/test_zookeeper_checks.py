@@ -70,7 +70,7 @@ def test_a_job_that_has_run_keeps_its_nodes(zookeeper_chroot: str, kazoo: KazooC
     node = f"{chroot}/{PATH}"
     kazoo.ensure_path(f"{node}/epoch")
     before = kazoo.get(node)[1]
-    assert by_name(zookeeper_chroot)[ACCESS].sentence == f"{node} may be read and written"
+    assert by_name(zookeeper_chroot)[ACCESS].sentence == f"this client can read and write {node}"
     assert kazoo.get_children(node) == ["epoch"]
     assert kazoo.get(node)[1].aversion == before.aversion
 
@@ -78,7 +78,7 @@ def test_a_job_that_has_run_keeps_its_nodes(zookeeper_chroot: str, kazoo: KazooC
 @pytest.mark.parametrize(
     ("allowed", "said"),
     [
-        ({"read": True}, "may not create or delete znodes there"),
+        ({"read": True}, "has no permission to create or delete znodes"),
         ({"create": True, "delete": True, "write": True}, "denies access to"),
     ],
 )

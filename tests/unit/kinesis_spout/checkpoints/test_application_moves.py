@@ -118,7 +118,7 @@ def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
     """Where later records are there, a number that is not is a note: it has expired."""
     old = one.put(3)
     run_job(one)
-    with pytest.raises(MoveRefusedError, match="SHARD_END is not a position"):
+    with pytest.raises(MoveRefusedError, match="SHARD_END yet"):
         moved(one, "SHARD_END", shard(0))
     with pytest.raises(MoveRefusedError, match=f"did you mean {shard(0)}"):
         moved(one, "LATEST", "shardId-00000000000")
@@ -126,7 +126,7 @@ def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
         with pytest.raises(MoveRefusedError, match=r"has no record \d+"):
             moved(one, to, shard(0))
     with pytest.raises(
-        MoveRefusedError, match=r"has no record 5: its sequence numbers begin at \d+"
+        MoveRefusedError, match=r"has no record 5: its sequence numbers start at \d+"
     ):
         moved(one, "AT:5", shard(0))
     one.clock.advance(25 * 3600)
@@ -246,7 +246,7 @@ def test_unresolved_records_that_have_expired_are_not_dropped(one: SimulatedJob)
     assert [str(each.first) for each in move.after.unresolved] == [str(old[0])]
     assert move.after.read_position == Position.at(SequenceNumber(young[0]))
     assert move.notes == (
-        "the oldest unresolved records of the shard have expired, and stay unresolved",
+        "the oldest unresolved records of the shard have expired; these records stay unresolved",
     )
 
 
@@ -459,7 +459,7 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
     run_.read()
     with pytest.raises(
         MoveRefusedError,
-        match=r"history starts later than that, at .* `kinesis-spout checkpoint set --to 20",
+        match=r"history starts only at .* `kinesis-spout checkpoint set --to 20",
     ):
         rewound(one, start_ms)
     with pytest.raises(MoveRefusedError, match="in the future"):
@@ -468,7 +468,7 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
         index = store.history.index()
         store.history.write(index, [], remove=index.marks)
     with pytest.raises(
-        MoveRefusedError, match=r"no history yet.* `kinesis-spout checkpoint set --to 20"
+        MoveRefusedError, match=r"no stored history.* `kinesis-spout checkpoint set --to 20"
     ):
         rewound(one, start_ms)
 

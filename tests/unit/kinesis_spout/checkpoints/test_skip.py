@@ -77,7 +77,7 @@ def test_a_range_or_a_whole_aggregate_is_given_up_as_a_whole(
     [(number(20), "acked"), (number(200), "not read yet"), (number(30, 1), "acked")],
 )
 def test_what_is_not_unresolved_is_refused(named: SequenceNumber, said: str) -> None:
-    with pytest.raises(MoveRefusedError, match=f"cannot be skipped, because it is {said}"):
+    with pytest.raises(MoveRefusedError, match=f"is {said}, but only unresolved records can be"):
         skipped(state(waiting(30)), named)
     with pytest.raises(MoveRefusedError, match="no state for shard shardId-0; did you mean"):
         find_skip({"shardId-00": StoredState(state(), 0)}, "shardId-0", None)
@@ -200,8 +200,8 @@ def test_what_has_expired_is_counted_and_the_others_are_saved(
     path = tmp_path / "letters.jsonl"
     with closing(one.client()) as client:
         save_records(client, Skip(StoredState(state, 0), state, records), path, "etl")
-    missing = "  expired, and so not saved:"
-    together = f"records from {put[1]} to {put[4]}, stored as a single range"
+    missing = "  not saved, because expired:"
+    together = f"records from {put[1]} to {put[4]}, stored as one range"
     assert capsys.readouterr().out.splitlines() == [
         f"{missing} {put[0]}",
         f"{missing} 3 of the 4 {together}",

@@ -55,7 +55,7 @@ def test_a_dead_letter_is_put_back_under_its_key() -> None:
 def test_a_part_of_a_dead_letter_is_not_put_as_if_it_were_the_whole_payload() -> None:
     """As `consume orders-dead --raw` reads it from a stream of dead letters."""
     for line in envelopes(replace(LETTER, data=bytes(2 * PART_BYTES))):
-        with pytest.raises(LineError, match="is a part of a dead letter"):
+        with pytest.raises(LineError, match="is one of several lines of a dead letter"):
             outgoing_of_json(line, str)
 
 

@@ -235,7 +235,7 @@ def test_a_missing_or_another_package_is_a_failure() -> None:
     one, other = found(seen("a", version=None, error=error), seen("b", version="0.0.9"))[1:]
     assert one.verdict is other.verdict is Verdict.FAILED
     assert "cannot be imported on a (ModuleNotFoundError" in one.sentence
-    assert "version 0.0.9 on b, but 0.1.0 here" in other.sentence
+    assert "version 0.0.9 on b, but 0.1.0 on this" in other.sentence
 
 
 def test_what_is_wrong_somewhere_is_said_with_its_hosts() -> None:

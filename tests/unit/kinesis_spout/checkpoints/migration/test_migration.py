@@ -72,7 +72,7 @@ def test_of_a_table_of_several_streams_the_streams_own_leases_are_read() -> None
 @pytest.mark.parametrize(
     ("items", "said"),
     [
-        ([], "table t has no lease of stream orders"),
+        ([], "table t has no lease for stream orders"),
         ([{"id": {"S": "x"}}], "item without leaseKey of table t is not a lease"),
         ([{"leaseKey": {"S": A}}], f"item {A} of table t is not a lease .*`checkpoint`"),
         (
@@ -270,13 +270,13 @@ def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgo
 @pytest.mark.parametrize(
     ("stored", "family", "error"),
     [
-        ({"c": "AFTER:5"}, LINE, "has no position of a, b; pass "),
-        ({"a": None}, BOTH, "has no position of a, b; pass "),
+        ({"c": "AFTER:5"}, LINE, "has no position for a, b; pass "),
+        ({"a": None}, BOTH, "has no position for a, b; pass "),
         # of a stream that was created again under the name: nothing of it would ever be read
         (
             {"a": "SHARD_END"},
             BOTH[:1],
-            "says that a is read to its end, but the shard is open: the state",
+            "has the position SHARD_END for the open shard a: the state",
         ),
     ],
 )

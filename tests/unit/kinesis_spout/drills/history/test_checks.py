@@ -60,7 +60,7 @@ def test_a_history_that_keeps_all_promises_is_accepted() -> None:
     """So is none at all, but for the states that nobody has read."""
     assert broken_promises(good()) == []
     assert broken_promises(History()) == [
-        "1 shard states are unfinished at the end: no state was ever read"
+        "1 shard states are unfinished at the end: the drill has read no shard state"
     ]
 
 
@@ -165,7 +165,7 @@ def test_an_excuse_needs_a_record_that_its_process_can_have_delivered() -> None:
 @pytest.mark.parametrize(
     ("number", "attempts", "reason", "what"),
     [
-        (99, 3, "not yet", "the dead letter of ann 99 has 3 attempts instead of 4"),
+        (99, 3, "not yet", "the dead letter of record ann 99 has 3 attempts instead of 4"),
         (8, 1, f"{UNANSWERED} 1 times", ""),
         (8, 2, f"{UNANSWERED} 2 times", "ann 8 was dead-lettered"),
     ],
@@ -193,7 +193,7 @@ def test_with_fates_that_nobody_knows_each_ack_and_each_letter_is_right() -> Non
     assert broken_promises(history) == []
     history.told = [one._replace(reason="") for one in history.told]
     assert broken_promises(history) == [
-        "1 dead letters are wrong: the dead letter of ann 3 has no reason"
+        "1 dead letters are wrong: the dead letter of record ann 3 has no reason"
     ]
     history.told = [one for one in history.told if one.number != 1 or one.step is not Step.ACK]
     assert any("records were lost: ann 1" in one for one in broken_promises(history))
