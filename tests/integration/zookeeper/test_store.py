@@ -115,7 +115,7 @@ def test_the_embedded_server_is_started_again_for_its_store(
         with monkeypatch.context() as without_java:
             without_java.setenv("PATH", str(tmp_path))
             without_java.delenv("JAVA_HOME", raising=False)
-            with pytest.raises(StoreUnavailableError, match="needs Java.*; install Java"):
+            with pytest.raises(StoreUnavailableError, match=r"needs Java.*; install Java"):
                 store.shard_states.load()
         assert store.shard_states.save([StateChange(known, state_at(2))])[0].version == 1
     finally:
