@@ -1,11 +1,12 @@
-"""What a batch may read now: the shards that have something to read, the retries that are due, and
-how long to wait while there is neither.
+"""Finds out what the next batch may read: the shards that have records, the retries that are due,
+and how long to wait if there are neither.
 
-Shards are probed, unless they are too many: then all are due after a time. An AvailableNow run is
-due for as long as a shard is not read up to its start, and waits for retries for a time of its own.
+The driver probes each shard for records. With too many shards for that, all shards are due at an
+interval. An AvailableNow run continues until each shard is read up to the start of the run, and
+waits for retries for a limited time.
 
-All of it is observed, and may be lost at any time: nothing is stored here. Blocks on Kinesis where
-it says so. For one thread.
+Everything here is observed and may be lost at any time; nothing is stored. Methods that block on
+Kinesis say so. For one thread.
 """
 
 from __future__ import annotations
@@ -45,29 +46,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 NEVER_S = float("-inf")
-# The driver asks a few shards at a time and waits for the answers. Of more shards than this it
-# would do little else, so tasks look for their new records instead.
+# The driver probes a few shards at a time and waits for the responses. With more shards than this,
+# it would do little else, so the tasks search for new records instead.
 PROBE_MAX_SHARDS = 100
 IDLE_INTERVAL_S = 10.0
 RETRY_MARGIN_MS = 30_000
 MAX_RETRY_WAIT_MS = 86_400_000
 MAX_CONCURRENT = 16
-# An answer takes milliseconds, the first one of a process some hundred. Those that come late are
-# left out of the next batch, so it is better to wait for all that do not hang.
+# A response takes milliseconds, the first one of a process some hundred. A shard whose response is
+# late misses the next batch, so the driver waits for all responses that do not hang.
 ANSWER_TIMEOUT_S = 2.0
 POLL_S = 0.05
-SHORTEST_PAUSE_S = 0.001  # a remainder of a sum of floats may be too small to move a clock
-MAX_HINT_MS = 60_000  # a task does not try for longer (`executor.shard_feed`)
+SHORTEST_PAUSE_S = 0.001  # a rounding error of floats may be too small to advance a clock
+MAX_HINT_MS = 60_000  # a task tries to subscribe for at most this time (`executor.shard_feed`)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a look at a stream has found to plan.
+    """The result of a look at a stream.
 
-    - `shards`: those that have something to read. `has_retries`: whether retries are due.
-    - `pause_s`: the seconds to wait until the next look, where nothing was found; None where the
-      wait is over.
-    - `is_paused`: an operator has paused the application, so it was not looked.
+    - `shards`: the shards with something to read. `has_retries`: whether retries are due.
+    - `pause_s`: if nothing was found, the seconds until the next look; None if the wait is over.
+    - `is_paused`: an operator has paused the application, so the driver did not look.
     """
 
     shards: Sequence[str] = ()
@@ -81,11 +81,11 @@ class Found:
 
 
 class Backlog:
-    """One per stream of a query. What it is given by name is the coordinator's.
+    """The records of one stream that wait to be read. It shares its parts with the coordinator.
 
-    `run`: None but in an AvailableNow run. `newest_plan_s`: when the newest plan was made, on the
-    clock's monotonic scale. With more shards than `probe_max_shards` all are due, once in
-    `idle_interval_s` while they are idle.
+    `run`: the AvailableNow run, if there is one. `newest_plan_s`: the time of the newest plan, on
+    the clock's monotonic scale. With more shards than `probe_max_shards`, all shards are due; while
+    they are idle, once every `idle_interval_s`.
     """
 
     def __init__(
@@ -118,21 +118,22 @@ class Backlog:
 
     # the time of retries --------------------------------------------------------------------------
     def set_time(self) -> int:
-        """Take over the machine's time of day, with which the outcomes are stamped that are taken
-        in now. Returns it.
+        """Set the time of retries to the machine's time of day, and return it. Outcomes that are
+        stored now carry times of that clock.
         """
         self._time = SteadyTime(self._clock, self._clock.now_ms())
         return self.now_ms()
 
     def now_ms(self) -> int:
-        """The time by which retries are due: what `set_time` took over last, and what has passed
-        since. Who sets the machine's clock while the query waits does not change it.
+        """The time by which retries are due: the time that `set_time` set last, plus the time that
+        has passed since. Setting the machine's clock during a wait does not change it.
         """
         return self._time.now_ms()
 
     def leftovers(self) -> str | None:
-        """What an AvailableNow run leaves to the next one, which is warned of, since it ends:
-        shards that it did not read up to its start, and records to be retried. None if nothing.
+        """Warn of what an ending AvailableNow run leaves to the next run, and return it as text;
+        None if it leaves nothing: shards that it did not read up to its start, and records that
+        wait for a retry.
         """
         if self.run is None:
             return None
@@ -156,7 +157,7 @@ class Backlog:
 
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
-        """Look once, in a wait that began at `begun_s`. Blocks on Kinesis."""
+        """Look once for something to read. `begun_s`: the start of the wait. Blocks on Kinesis."""
         run = self.run
         wanted = [
             shard
@@ -165,14 +166,14 @@ class Backlog:
             and not self._outcomes.blocks_reading(shard)
         ]
         shards = self._due_shards(wanted)
-        # An AvailableNow run whose retry wait is over makes no more plans for retries alone.
+        # An AvailableNow run whose wait for retries is over plans no batch of retries only.
         has_retries = self._retries.is_due(self.now_ms()) and (
             run is None or self._retry_wait_left_s(run) >= 0
         )
         if shards or has_retries:
             return Found(shards, has_retries)
         left_s = self._wait_left_s(begun_s)
-        # While an answer is missing, nobody knows whether there is something to read.
+        # Until every probe is answered, it is not known whether there is something to read.
         if left_s <= 0 and not self._prober.is_waiting:
             return Found()
         pause_s = self._prober.pause_s(wanted if self._are_probed(wanted) else ())
@@ -182,10 +183,10 @@ class Backlog:
         return len(shards) <= self._probe_max_shards
 
     def _due_shards(self, shards: Sequence[str]) -> Sequence[str]:
-        """Those to plan now; empty while none is known to have something to read."""
+        """The shards to plan now; empty while no shard is known to have something to read."""
         tips, now_s = self._tips, self._clock.monotonic_s()
         if not self._are_probed(shards):
-            # All of them: at once when one is not known to be at its tip, else at intervals.
+            # All shards: at once if one of them may be behind its tip, otherwise at intervals.
             is_over = now_s - self.newest_plan_s >= self._idle_interval_s
             due = shards if is_over or not all(map(tips.is_at_tip, shards)) else []
             self._catalog.check_retention(due)
@@ -194,8 +195,8 @@ class Backlog:
             [shard for shard in shards if tips.is_at_tip(shard) is not False],
             self._catalog.states,
         )
-        # Before the answers are noted: a tip that a probe has seen says nothing of what expired
-        # before, also while it was asked.
+        # Before the results are noted: a probe that sees the tip does not show whether records
+        # expired before it or during it.
         self._catalog.check_retention(shards)
         for answer in answers:
             tips.on_answer(answer, self._clock.monotonic_s())
@@ -208,7 +209,7 @@ class Backlog:
 
     # waiting --------------------------------------------------------------------------------------
     def _retry_wait_left_s(self, run: AvailableNowRun) -> float:
-        """Seconds that the run may still wait for retries; negative when its wait is over."""
+        """Seconds for which the run may still wait for retries; negative if its wait is over."""
         longest_ms = self._settings.available_now_retry_wait_ms
         if longest_ms is None:
             policy = self._retries.policy
@@ -216,7 +217,7 @@ class Backlog:
         return longest_ms / 1000 - run.waited_s
 
     def _wait_left_s(self, begun_s: float) -> float:
-        """Seconds that a wait since `begun_s` may still last; 0 or less when it is over."""
+        """Seconds for which a wait since `begun_s` may still last; 0 or less if it is over."""
         settings, run = self._settings, self.run
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
@@ -236,11 +237,10 @@ class Backlog:
 
     # observations ---------------------------------------------------------------------------------
     def on_read(self, read: ShardReadResult, *, is_of_this_run: bool, redelivered: bool) -> None:
-        """Note what a settled plan read of a shard.
+        """Note what a settled plan has read from a shard.
 
-        A plan of an earlier run was replayed, and its tips may be days old, so they are forgotten.
-        Records that are delivered again count as not read: the iterator behind them would skip
-        them.
+        The tip that a plan of an earlier run saw may be days old, so it is forgotten. Records that
+        will be redelivered count as unread: the read's next iterator would skip them.
         """
         self._tips.on_subscribed(read)
         if self.run is not None and not redelivered:
@@ -248,8 +248,8 @@ class Backlog:
         if redelivered or not is_of_this_run:
             self._tips.forget(read.shard_id)
             return
-        # The tip was seen after the plan was made, so the interval to the next probe begins there:
-        # a shard whose batch took longer is probed at once.
+        # The tip was seen after the plan was made. So the interval until the next probe counts from
+        # the plan: a shard whose batch took longer than the interval is probed at once.
         checked_s = self._prober.checked_by_plan_s(self.newest_plan_s)
         self._tips.on_read(read, self._clock.monotonic_s(), checked_s=checked_s)
         if read.at_tip:
@@ -262,11 +262,11 @@ class Backlog:
 
 @dataclass(slots=True)
 class AvailableNowRun:
-    """One AvailableNow run, which reads at least what arrived up to `until_ms`.
+    """One AvailableNow run. It reads at least all records that arrived up to `until_ms`.
 
     - `until_ms`: the service's time at the start of the run, plus a margin.
     - `waited_s`: seconds spent waiting, with nothing to plan, since the last new record was read.
-    - `done`: the shards that were read as far as the run has to.
+    - `done`: the shards that the run has read far enough.
     """
 
     until_ms: int
@@ -275,8 +275,8 @@ class AvailableNowRun:
     _closed: dict[str, bool] = field(default_factory=dict)
 
     def on_read(self, read: ShardReadResult) -> None:
-        """Note what was read of a shard. The shard is done when its last record arrived after the
-        run's start.
+        """Note a read of a shard. The shard is done if its last record arrived after the run's
+        start.
         """
         if read.count:
             self.waited_s = 0.0
@@ -284,8 +284,8 @@ class AvailableNowRun:
             self.done.add(read.shard_id)
 
     def note_closed(self, listed: Mapping[str, ShardInfo]) -> None:
-        """Note which shards are closed, as a listing of this run shows. The first that shows a
-        shard counts: what a later reshard closes, the run need not follow.
+        """Note which shards are closed, according to a listing of this run. The first listing of a
+        shard counts: the run need not follow a later reshard.
         """
         for shard_id, shard in listed.items():
             self._closed.setdefault(shard_id, shard.is_closed)
@@ -293,33 +293,33 @@ class AvailableNowRun:
     def on_tip(self, shard_id: str) -> None:
         """Note that a shard was read to its tip.
 
-        An open shard is done at its tip. A closed shard is not: its end must be read, and then its
-        children.
+        An open shard is done at its tip. A closed shard is not: the run must read its end, and then
+        its children.
         """
         if not self._closed.get(shard_id, False):
             self.done.add(shard_id)
 
     def unread(self, states: Mapping[str, ShardState], unfollowed: Iterable[str] = ()) -> list[str]:
-        """The shards that may hold unread records from before the run, in sorted order.
+        """Return the shards that may have unread records from before the run, in sorted order.
 
-        Leaves out the descendants of a shard that was done: they were created after the run's
-        start. `unfollowed` shards were read to their ends, but their children are not known yet.
-        Such a shard stands for its children, which the shard list may show late.
+        Descendants of a done shard are not among them: they were created after the run's start.
+        `unfollowed` shards were read to their ends, but their children are not known yet. Such a
+        shard stands for its children, which Kinesis may list late.
         """
         done = set(self.done)
         unread = {shard for shard, state in states.items() if not state.end_was_read}.union(
             unfollowed
         ) - done
-        # Children of children too, until no generation adds a shard.
+        # Repeat for grandchildren and so on, until no generation adds a shard.
         while later := {shard for shard in unread if done.intersection(states[shard].parents)}:
             done |= later
             unread -= later
         return sorted(unread)
 
 
-@lru_cache(maxsize=4)  # it is asked for at each poll
+@lru_cache(maxsize=4)  # called at each poll
 def retry_wait_ms(policy: RetryPolicy) -> int:
-    """The longest time in which all retries of a record become due, plus a margin; at most a day.
+    """Return the longest time until all retries of a record are due, plus a margin; at most a day.
 
     This is the default of `availableNowRetryWait`. A record that fails while nothing else succeeds
     is retried for `SUSPICION_MS`, or for its first delay, before its failures count.
@@ -336,14 +336,15 @@ def retry_wait_ms(policy: RetryPolicy) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The answer to a probe, which asks a shard whether there is anything to read.
+    """The result of a probe, which requests one record of a shard to see whether there is one.
 
-    - `position`: where the shard stood. The answer is outdated if it was read on since.
-    - `has_work`: the shard has a record, its end, or a stretch behind the tip to read. Also true
+    - `position`: the shard's read position. The result is outdated if the shard was read since.
+    - `has_work`: there is a record, the shard's end, or a range before the tip to read. Also true
       for a throttled shard.
-    - `iterator`: where the next read should start.
-    - `tip_ms`: the service's time at the tip; None when the shard was not seen at its tip.
-    - `gone`: the service does not know the shard, or no longer does. The next listings show which.
+    - `iterator`: the iterator for the next read.
+    - `tip_ms`: the service's time at the tip; None if the shard was not seen at its tip.
+    - `gone`: Kinesis does not know the shard. The next listings show whether it has expired or is
+      not visible yet.
     """
 
     shard_id: str
@@ -356,12 +357,12 @@ class ProbeResult:
 
 @dataclass(slots=True)
 class Tip:
-    """What is known of one shard. Times are the clock's monotonic seconds, unless the name says
-    `_ms`.
+    """The last observation of a shard's tip. Times are the clock's monotonic seconds, unless the
+    name ends in `_ms`.
 
-    - `checked_s`: when it was last checked. `at_tip`: whether it was at its tip then; None where
-      that is not known.
-    - `verified_ms`: the service's time at the last tip that a probe saw; None without one.
+    - `checked_s`: when the shard was last checked. `at_tip`: whether it was at its tip then; None
+      if that is not known.
+    - `verified_ms`: the service's time at the last tip that a probe saw, or None.
     """
 
     checked_s: float = NEVER_S
@@ -373,17 +374,18 @@ class Tip:
     next_subscribe_ms: int = 0
 
     def iterator_at(self, now_s: float) -> str | None:
-        """An iterator for the shard's next read, unless it is about to expire."""
+        """Return an iterator for the shard's next read, unless it is about to expire."""
         return self.iterator if now_s - self.iterator_s < ITERATOR_LIFE_S else None
 
     def next_read_at(self, now_ms: int) -> int | None:
-        """When the service lets the shard be read; None where it does already."""
+        """Return when Kinesis allows the next read of the shard; None if it allows one now."""
         next_ms = self.next_read_ms or 0
         return next_ms if next_ms > now_ms else None
 
     def next_subscribe_at(self, now_ms: int) -> int | None:
-        """When the service lets the shard be subscribed to; None where it does already. The clock
-        of the machine that says so may be ahead: what is too far away is not believed.
+        """Return when Kinesis allows the next subscription to the shard; None if it allows one now.
+        The clock of the machine that stored the time may be ahead, so a time that is too far away
+        is ignored.
         """
         next_ms = self.next_subscribe_ms
         return next_ms if now_ms < next_ms <= now_ms + MAX_HINT_MS else None
@@ -391,7 +393,7 @@ class Tip:
 
 @dataclass(slots=True)
 class ShardTips:
-    """A cache that may be lost: a shard that it does not know is probed again."""
+    """The tips of all shards. It is a cache that may be lost: an unknown shard is probed again."""
 
     _tips: defaultdict[str, Tip] = field(default_factory=lambda: defaultdict(Tip))
 
@@ -399,8 +401,8 @@ class ShardTips:
         return self._tips[shard_id]
 
     def on_read(self, read: ShardReadResult, now_s: float, *, checked_s: float) -> None:
-        """Note what a task read of the shard, at `checked_s` or later. A shard that is gone counts
-        as idle: another plan would find nothing.
+        """Note a task's read of the shard at `checked_s` or later. A shard that is gone counts as
+        being at its tip: another plan would find nothing.
         """
         self.forget(read.shard_id)
         tip = self._tips[read.shard_id]
@@ -409,17 +411,17 @@ class ShardTips:
         tip.next_read_ms = read.next_read_ms
 
     def on_subscribed(self, read: ShardReadResult) -> None:
-        """Note when the shard may be subscribed to again. It holds whenever it was read."""
+        """Note when the shard may be subscribed to again, however old the read is."""
         if read.next_subscribe_ms is not None:
             tip = self._tips[read.shard_id]
             tip.next_subscribe_ms = max(tip.next_subscribe_ms, read.next_subscribe_ms)
 
     def forget(self, shard_id: str) -> None:
-        """Forget a shard that was read at an unknown time, since what is known of it is old."""
+        """Forget the tip of a shard that was read at an unknown time: the observation is old."""
         self._tips[shard_id] = Tip(next_subscribe_ms=self._tips[shard_id].next_subscribe_ms)
 
     def on_answer(self, answer: ProbeResult, now_s: float) -> None:
-        """Note the answer to a probe."""
+        """Note the result of a probe."""
         tip = self._tips[answer.shard_id]
         tip.checked_s, tip.at_tip = now_s, not answer.has_work
         tip.iterator, tip.iterator_s = answer.iterator, now_s
@@ -438,8 +440,8 @@ class ShardTips:
 
 
 class Prober:
-    """Asks shards for one record, each at most once per probe interval, counted from its last
-    check. At most `MAX_CONCURRENT` at a time. For one thread.
+    """Requests one record of each shard, at most once per probe interval since the shard's last
+    check. Sends at most `MAX_CONCURRENT` requests at a time. For one thread.
     """
 
     def __init__(
@@ -454,10 +456,10 @@ class Prober:
         self._asked: dict[str, Future[ProbeResult]] = {}
 
     def ask(self, shards: Iterable[str], states: Mapping[str, StoredState]) -> list[ProbeResult]:
-        """Ask those that are due. Returns the answers that have come, also those to earlier probes.
+        """Probe the shards that are due. Returns the results so far, also those of earlier probes.
 
-        Waits for the answers, but no longer than `ANSWER_TIMEOUT_S`: a shard whose call hangs must
-        not delay the others. What comes later is returned by a later call. Raises `KinesisError`.
+        Waits for the responses, at most `ANSWER_TIMEOUT_S`: a request that hangs must not delay the
+        other shards. A later call returns the late results. Raises `KinesisError`.
         """
         now_s = self._clock.monotonic_s()
         asked = {
@@ -473,38 +475,39 @@ class Prober:
         wait(asked.values(), timeout=ANSWER_TIMEOUT_S)
         self._asked |= asked
         answered = [shard for shard, future in self._asked.items() if future.done()]
-        # All leave together: a later call would raise an error that stayed as if it were new.
+        # All are removed together: an error that stayed would be raised again by a later call.
         done = [self._asked.pop(shard) for shard in answered]
         answers = [future.result() for future in done]
         return [
             answer
             for answer in answers
-            # If the shard was read since, the iterator of the answer would read the same again.
+            # If the shard was read since the probe, the probe's iterator would repeat that read.
             if (stored := states.get(answer.shard_id)) is not None
             and stored.state.read_position == answer.position
         ]
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an answer of any shard is still to come."""
+        """Whether the response of any shard is outstanding."""
         return bool(self._asked)
 
     def is_due(self, shard_id: str) -> bool:
-        """Whether the shard may be checked now. Not while an answer of it is still to come: it
-        hangs, and so would the task that reads it.
+        """Whether the shard may be checked now. False while a response is outstanding: the request
+        hangs, and a task's request would hang, too.
         """
         return self._due_in_s(shard_id) <= 0 and shard_id not in self._asked
 
     def pause_s(self, shards: Iterable[str]) -> float:
-        """Seconds until the next of these probes is due, and at most `POLL_S`: late answers, and
-        other things, are polled.
+        """Return the seconds until the next probe of these shards is due; at most `POLL_S`, at
+        which late responses and other changes are polled.
         """
         due_in_s = (self._due_in_s(shard) for shard in shards if shard not in self._asked)
         return min(POLL_S, max(min(due_in_s, default=POLL_S), SHORTEST_PAUSE_S))
 
     def checked_by_plan_s(self, planned_s: float) -> float:
-        """When a shard counts as checked that a plan of this time has read. Its probe and the
-        task's page are two calls, which the shard's limit may allow less often than the interval.
+        """Return when a shard counts as checked that was read by a plan made at `planned_s`. The
+        probe and the task's page are two requests, and the shard's limit may allow two requests
+        less often than once per probe interval.
         """
         return planned_s + max(0.0, 2 * self._call_s - self._interval_s)
 
@@ -515,7 +518,7 @@ class Prober:
         return self._tips.of(shard_id).checked_s + self._interval_s - self._clock.monotonic_s()
 
     def _answer(self, shard_id: str, position: Position, iterator: str | None) -> ProbeResult:
-        """`iterator`: a hint that may have expired."""
+        """Probe one shard, in a thread of the pool. `iterator`: a hint that may have expired."""
         answer = partial(ProbeResult, shard_id, position)
         try:
             begin = iterator or self._client.shard_iterator(shard_id, position)
@@ -525,9 +528,9 @@ class Prober:
                 begin = self._client.shard_iterator(shard_id, position)
                 page = self._client.get_records(begin, 1, retry_throttled=False)
         except (ThrottledError, ExpiredIteratorError, UnreadableRecordError):
-            # Other consumers use up the shard's calls, or clocks disagree. An error here would end
-            # the query, so the shard is left to a task, which retries for longer, and which reads
-            # all that is before a record that cannot be read.
+            # Other consumers use up the shard's requests, or clocks disagree. An error here would
+            # end the query. So a task reads the shard: it retries for longer, and reads all records
+            # before one that cannot be read.
             return answer(has_work=True, iterator=iterator)
         except ShardNotFoundError:
             return answer(has_work=False, gone=True)

@@ -1,31 +1,31 @@
-"""The driver's side of one stream: owns the application's state, plans batches, and settles them.
-What there is to plan, and how long to wait for it, is the `Backlog`'s; what runs again after a
-restart is `StreamPlans`'s.
+"""The driver's side of one stream: owns the application's state, plans batches and settles them.
+`Backlog` decides what to plan and how long to wait; `StreamPlans` decides what runs again after a
+restart.
 
-This is Spark's protocol as observed on PySpark 4.3.0, and this module's answer to each part of it:
+Spark's protocol, as observed on PySpark 4.3.0, and how this module deals with each part of it:
 
-- `latestOffset(start)` gets plan k as `start` only after batch k is in Spark's commit log. This
-  holds after a restart too, and at the end of an AvailableNow run, where `commit(k)` never comes.
-  So the query settles plan k then, and `commit` does nothing.
-- `initialOffset` is called twice in batch 0, and again when batch 0 is replayed, which nobody can
-  distinguish. So it does nothing, and `settle` or `tasks` pins the start: they are told the plan
-  that Spark knows, and a plan without a pin is data loss.
-- A restart may begin with `partitions` of a batch to replay, without `latestOffset` before it. So
-  `settle` and `tasks` both acquire the ownership, unless it is held already.
+- Spark passes plan k to `latestOffset(start)` only after batch k is in Spark's commit log. This is
+  also true after a restart, and at the end of an AvailableNow run, where Spark never calls
+  `commit(k)`. So plan k is settled then, and `commit` does nothing.
+- Spark calls `initialOffset` twice in batch 0, and again when it replays batch 0. The calls cannot
+  be distinguished. So `initialOffset` does nothing, and `settle` or `tasks` pins the start: they
+  receive the plan that Spark knows, and a plan without a pinned start is data loss.
+- A restart may begin with `partitions` for a replayed batch, without a call of `latestOffset`. So
+  both `settle` and `tasks` acquire the ownership, unless this process has it already.
 - Planning processes construct a reader too. So the constructor does no I/O.
-- The default trigger polls `latestOffset` every 10 ms. So `QueryDriver` waits up to `idleWait`.
+- The default trigger calls `latestOffset` every 10 ms. So `QueryDriver` waits up to `idleWait`.
 - An error in any call ends the query. So the client and the store retry transient faults.
-- `stop` does not come when a query stops normally: Spark kills the worker. So the ownership is
+- Spark does not call `stop` when a query stops normally; it kills the worker. So the ownership is
   ephemeral, and a successor waits until the old session has expired.
-- A stateful query runs batches without data. So plans have numbers of their own and never use
-  Spark's batch ids.
+- A stateful query runs batches without data. So plans have their own numbers and never use Spark's
+  batch ids.
 
-While an operator pauses the application, the driver settles the last plan, makes no other one, and
-asks the service nothing. A batch that is under way, or that Spark replays, is read to its end. What
-the pause hides is looked at when it ends, as after a restart: new shards, lost records.
+While the application is paused, the driver settles the last plan, makes no new plan and sends no
+request to Kinesis. A batch that is running, or that Spark replays, is read to its end. When the
+pause ends, the driver looks for new shards and lost records, as after a restart.
 
-ZooKeeper is the authority on what has been consumed. Everything that this object remembers is a
-cache that may be lost at any time. Every method but `report` blocks on ZooKeeper and Kinesis. Spark
+ZooKeeper is the authority on what has been consumed. Everything in this object's memory is a cache
+that may be lost at any time. Every method except `report` blocks on ZooKeeper and Kinesis. Spark
 calls all of them from one thread.
 """
 
@@ -89,8 +89,8 @@ _ASK_AGAIN_S = 60.0
 class Coordinator:
     """Plans and settles one stream of a query. `close` releases the ownership.
 
-    `session`: of the application. `plans`: of the stream. `QueryDriver` takes the steps `settle`,
-    `look` and `plan` of all its streams in turn.
+    `QueryDriver` calls `settle`, `look` and `plan`, in this order, for all of its streams.
+    `session`: the application's session. `plans`: the stream's plans.
     """
 
     def __init__(
@@ -142,12 +142,12 @@ class Coordinator:
         self._throttled: dict[str, Throttle] = {}
 
     def prepare_available_now(self) -> None:
-        """Begin an AvailableNow run: plan until every shard is read up to the service's time now
-        and the failed records are retried.
+        """Begin an AvailableNow run. It ends when every shard is read up to the service's present
+        time and all failed records are retried.
         """
         stream = self._catalog.stream
         stream.describe()
-        stream.expire()  # only a listing made after now shows which shards are closed now
+        stream.expire()  # only a new listing shows which shards are closed now
         self._backlog.run = AvailableNowRun(stream.now_ms() + UNTIL_MARGIN_MS)
         self.plans.newest = None
 
@@ -157,11 +157,11 @@ class Coordinator:
 
     # opening --------------------------------------------------------------------------------------
     def open(self, known_plan: str = "") -> StartPin:
-        """Own the application, unless this process does already, and return where it starts.
+        """Own the application, unless this process does already, and return its pinned start.
 
-        `known_plan`: a plan that Spark's checkpoint names; empty for none. With one, a missing pin
-        means that ZooKeeper has lost the application. Raises `DataLossError` then; or, where
-        `failOnDataLoss` is false, starts at the oldest record, whatever start was requested.
+        `known_plan`: a plan that Spark's checkpoint names, or "". With such a plan, a missing pin
+        means that ZooKeeper has lost the application's state: raises `DataLossError`, or, if
+        `failOnDataLoss` is false, starts at the oldest record regardless of the requested start.
         """
         if not self.session.is_loaded:
             settings = self.settings
@@ -180,7 +180,8 @@ class Coordinator:
             self.session.claim(run, timeout_s=settings.owner_wait_ms / 1000)
             self.session.load()
             self._outcomes.open(self._states, self._backlog.set_time())
-            # The newest plan says when its tasks have subscribed, so that this run waits for that.
+            # The newest plan's logs say when its tasks subscribed: Kinesis refuses a second
+            # subscription within five seconds, so this run waits.
             pointer = self._store.plans.pointer() if self._subscriptions.are_wanted else None
             if pointer is not None:
                 for task in self._store.plans.read_results(pointer.id).values():
@@ -189,7 +190,9 @@ class Coordinator:
         return self.session.pin_start(partial(self._requested_start, known_plan))
 
     def _requested_start(self, known_plan: str) -> RequestedStart:
-        """The start to pin, since none is pinned. Reports that the application is lost."""
+        """The start to pin. If Spark or ZooKeeper knows an earlier plan, the application's state is
+        lost: reports the loss, and returns the oldest record.
+        """
         plan_id = known_plan or self.plans.newest_settled()
         if not plan_id:
             return self.settings.starting_position
@@ -215,21 +218,21 @@ class Coordinator:
 
     # settling -------------------------------------------------------------------------------------
     def settle(self, start: str) -> bool | None:
-        """Settle plan `start`, if it is the newest one and is not settled yet. Spark passes a plan
+        """Settle plan `start`, if it is the newest plan and is not settled yet. Spark passes a plan
         only after its batch is in the commit log.
 
-        Returns whether the plan was empty, though a shard of it is behind; None where nothing was
-        to be settled.
+        Returns whether the plan returned no record although one of its shards is behind; None if
+        there was nothing to settle.
         """
         pin = self.open(start)
         if not self.plans.is_unsettled(start):
             self._end_tracking()
             return None
-        # Settling raises the time up to which every shard counts as tracked. A shard that was
-        # created before that time must have a state by then, so the shards are listed first.
+        # Settling advances the time up to which every shard counts as tracked. A shard that was
+        # created before that time must have a state by then. So the shards are listed first.
         self._refresh(pin, self.plans.known(start))
-        tracked_since_ms = self._catalog.tracked_since_ms(pin)  # before a part is written
-        # A conflict loads the states again.
+        tracked_since_ms = self._catalog.tracked_since_ms(pin)  # before any state is written
+        # After a conflict, the states are loaded again and the plan is settled again.
         settled = self.session.on_stored(
             lambda: self.plans.settle(start, tracked_since_ms=tracked_since_ms)
         )
@@ -249,7 +252,7 @@ class Coordinator:
                 redelivered=read.shard_id in settled.redelivered,
             )
         self.session.run.write(throttled=self._throttled)
-        # Older plans are removed only now: a replayed batch that skips its reads finds its logs.
+        # Older plans are removed only now, because a replayed batch needs the logs of its plan.
         self.plans.remove_before(start)
         self._outcomes.on_settled(
             start,
@@ -260,8 +263,8 @@ class Coordinator:
         )
         self._end_tracking()
         if unknown := [read.shard_id for read in settled.reads if read.gone]:
-            # One such answer proves nothing: the next listings do. Until then these shards' retries
-            # are not asked for again and again, but every few seconds.
+            # One such response does not prove that the shard is gone; the next listings do. Until
+            # then, the retries of these shards are read every few seconds only.
             self._catalog.stream.expire()
             self._retries.delay(unknown, self._backlog.now_ms() + round(RELIST_S * 1000))
         return not any(read.count or read.retry_rows for read in settled.reads) and any(
@@ -273,20 +276,20 @@ class Coordinator:
 
     @property
     def _states(self) -> Mapping[str, ShardState]:
-        """Of all shards, as they were loaded or stored last."""
+        """The states of all shards, as last loaded or stored."""
         return self._catalog.view.lineage.states
 
     def _refresh(self, pin: StartPin, unsettled: Plan | None = None) -> None:
-        """List the shards if it is time. `unsettled`: as `ShardCatalog.refresh`."""
+        """List the shards if a listing is due. `unsettled`: see `ShardCatalog.refresh`."""
         if self._catalog.refresh(pin, unsettled) and self._backlog.run is not None:
             self._backlog.run.note_closed(self._catalog.stream.listing.shards)
 
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
-        """Look for something to plan, once, in a wait that began at `begun_s`, after `settle`.
+        """Look once for records to plan. Call it after `settle`. `begun_s`: the start of the wait.
 
-        A paused application still writes its history, and keeps its ownership. An AvailableNow run
-        does not wait for the end of a pause.
+        While the application is paused, it still writes its history and keeps its ownership. An
+        AvailableNow run does not wait for the end of a pause.
         """
         meanwhile = "this run ends" if self.is_available_now else STANDS_STILL
         if self.session.is_paused(meanwhile=meanwhile):
@@ -296,19 +299,19 @@ class Coordinator:
             waits = not self.is_available_now and waited_s < self.settings.idle_wait_ms / 1000
             return Found(pause_s=POLL_S if waits else None, is_paused=True)
         self._refresh(self.open())
-        # After settling: a shard that is given up would not fit the plan that has read of it.
+        # Only after settling: a shard that is given up no longer matches a plan that has read it.
         self._catalog.drop_missing_shards()
         self._retries.end_delay(self._catalog.loss.gone)
         self.session.record_history()
         return self._backlog.look(begun_s)
 
     def note_waited(self, seconds: float) -> None:
-        """So long was waited since the last look, with nothing to plan."""
+        """Note that the query has waited for this time since the last look."""
         if self._backlog.run is not None:
             self._backlog.run.waited_s += seconds
 
     def end_run(self, *, is_paused: bool) -> None:
-        """An AvailableNow run ends, since there is nothing to plan. Warn of what it leaves."""
+        """End an AvailableNow run, which has nothing left to plan. Warn about unread records."""
         if is_paused:
             self.session.run.end(
                 DONE, "the application was paused, so the run did not read all records"
@@ -327,11 +330,11 @@ class Coordinator:
         max_tasks: int,
         max_search_ms: int | None,
     ) -> str | None:
-        """Store a plan of what the last look has found, and return its id; None when there is
-        nothing. `max_search_ms`: a lower limit than that of the option; None: none.
+        """Store a plan for the shards that the last look has found, and return the plan's id; None
+        if there is nothing to plan. `max_search_ms`: a limit below that of the option, or None.
 
-        A wait is over with it, also that of a stream that has nothing to plan. So it stores what
-        the looks have verified, and whether the shards are subscribed to.
+        Every wait ends with this call, even for a stream without records. So it also stores the
+        times up to which the looks have verified the shards, and whether shards are subscribed to.
         """
         self._catalog.save_verified()
         consumer_arn = self._subscriptions.consumer_arn()
@@ -378,7 +381,7 @@ class Coordinator:
         return plan.plan_id
 
     def _slices(self, members: Iterable[str], now_s: float, now_ms: int) -> dict[str, ShardSlice]:
-        """Of these shards, without retries, with the most new records that each may give."""
+        """The slices of these shards, without retries, each with its limit of new records."""
         stream, slices = self._catalog.stream, {}
         endings, hash_keys = stream.endings(), stream.hash_key_ranges()
         most = self.settings.max_records_per_shard
@@ -403,20 +406,20 @@ class Coordinator:
 
     # running --------------------------------------------------------------------------------------
     def tasks(self, plan_id: str, *, known_plan: str = "") -> dict[int, TaskPlan]:
-        """The tasks of a plan to run now, by number (`StreamPlans.tasks`). `known_plan`: as in
-        `open`, where the batch has nothing of this stream.
+        """Return the tasks of a plan to run now, by number (`StreamPlans.tasks`). `known_plan`: see
+        `open`; it is used if the batch has no plan of this stream.
         """
         self.open(plan_id or known_plan)
-        if plan_id:  # else an earlier run's batch of this stream may still be unsettled
+        if plan_id:  # otherwise this stream's batch of an earlier run may still be unsettled
             self._end_tracking()
         return self.plans.tasks(plan_id)
 
     def report(self) -> dict[str, Any]:
-        """The source's part of Spark's progress report: the newest plan, the lag in milliseconds of
-        arrival time, the outcomes. Does no I/O.
+        """Return the source's part of Spark's progress report: the newest plan, the lag in
+        milliseconds of arrival time, and the outcomes. Does no I/O.
 
-        Spark writes it into every progress report, so it names single shards only where they are
-        `MAX_REPORTED_SHARDS` or fewer.
+        Spark repeats it in every progress report, so it contains single shards only if the stream
+        has at most `MAX_REPORTED_SHARDS`.
         """
         lags_ms, newest = self._catalog.lags_ms(), self.plans.newest
         named = lags_ms if len(lags_ms) <= MAX_REPORTED_SHARDS else {}
@@ -443,9 +446,9 @@ class Coordinator:
 
 
 class QuerySubscriptions:
-    """The subscriptions of the tasks of one stream (enhanced fan-out): the registered consumer that
-    they use, and how much came by them in the plans that this run has settled; of a stream that is
-    polled, none. For the driver's thread.
+    """The enhanced fan-out of one stream's tasks: the registered consumer that they use, and how
+    many records they received by subscription in the plans that this run has settled. Without a
+    consumer if the stream is polled. For the driver's thread.
     """
 
     def __init__(self, settings: SourceSettings, client: KinesisClient, clock: Clock) -> None:
@@ -459,21 +462,22 @@ class QuerySubscriptions:
         )
         self._shared = SharedConsumer(name or arn or "", option="consumerName")
         self._start_wait_s, self._ask_at_s = _START_WAIT_S, float("-inf")
-        self._no_consumer: KinesisError | None = None  # why the last answer had none
-        self._is_refused = False  # the service has opened none of the last subscriptions
+        self._no_consumer: KinesisError | None = None  # why no consumer is usable
+        self._is_refused = False  # Kinesis has refused all recent subscriptions
         self._records: Counter[str] = Counter()
         self._fallbacks: Counter[str] = Counter()
 
     @property
     def are_wanted(self) -> bool:
-        """Whether the query is to read by subscription."""
+        """Whether the query should read by subscription."""
         return self._own is not None
 
     def consumer_arn(self) -> str | None:
-        """The consumer's ARN; None while there is none that is ACTIVE: the tasks poll then.
+        """Return the consumer's ARN; None while no consumer is ACTIVE, so that the tasks poll.
 
-        Registers it where it is missing and may be. The first call waits up to 15 s until it is
-        ACTIVE; later ones ask once a minute, and do not wait. Raises nothing that the service says.
+        Registers a missing consumer if that is allowed. The first call waits up to 15 s until the
+        consumer is ACTIVE; later calls check once a minute and do not wait. Errors of Kinesis are
+        logged, not raised.
         """
         now_s = self._clock.monotonic_s()
         if self._own is None or now_s < self._ask_at_s:
@@ -504,7 +508,7 @@ class QuerySubscriptions:
         return arn
 
     def note(self, reads: Iterable[ShardReadResult]) -> None:
-        """Note how the tasks of a settled plan have read."""
+        """Count how the tasks of a settled plan have read: by subscription or by polling."""
         is_missing = False
         for read in reads:
             if read.pushed or read.fallback is not None:
@@ -514,15 +518,16 @@ class QuerySubscriptions:
             if read.fallback is not None:
                 self._fallbacks[read.fallback] += 1
             is_missing |= read.fallback == Fallback.MISSING
-            # Its own tasks wait for the service's five seconds: plans say when these are over.
+            # Tasks of this query wait for Kinesis's five seconds, because their plan says so. So
+            # another process uses the consumer.
             if read.fallback == Fallback.IN_USE:
                 self._shared.note(read.shard_id, self._clock.monotonic_s())
         if is_missing and self._own is not None:
-            # The service did not find the consumer, or the shard, for a task: look again.
+            # Kinesis did not find the consumer or the shard for a task: look the consumer up again.
             self._own.forget()
 
     def why_polled(self) -> KinesisError | None:
-        """Why shards are polled that are to be read by subscription; None where none is."""
+        """Why shards are polled that should be read by subscription; None if none is polled."""
         if self._no_consumer is not None:
             return self._no_consumer
         if taken := self._shared.conflict(self._clock.monotonic_s()):
@@ -535,8 +540,8 @@ class QuerySubscriptions:
         )
 
     def report(self) -> dict[str, Any]:
-        """For the progress report; empty for a stream that is polled. `fallbacks`: reads of a shard
-        whose subscription had failed at their end, by why.
+        """Return the part for the progress report; empty if the stream is polled by choice.
+        `fallbacks`: the number of reads of a shard that ended without a subscription, by cause.
         """
         if not self.are_wanted:
             return {}

@@ -1,4 +1,4 @@
-"""The driver's summary of a stream's outcomes between two batches."""
+"""The outcomes of a stream's batches, as the driver needs them to plan and to report."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from state.store.reports import ReportStore
 
 log = logging.getLogger("kinesis_spout")
-MAX_UNREPORTED = 2  # plans in a row: a single one may be an accident
-MAX_UNREAD = 10  # the same, of a run that is to end
+MAX_UNREPORTED = 2  # batches in a row without a report; a single one may be an accident
+MAX_UNREAD = 10  # batches in a row that the sink did not read, in an AvailableNow run
 
 
 class OutcomeSummary:
-    """Whether the application tracks its records, outages, the delivery limit, and totals for the
-    progress report. `open` and `on_settled` keep it and the queue of retries up to date; the other
-    methods do no I/O.
+    """Knows whether the application tracks its records, whether there is an outage, the delivery
+    limit, and the totals for the progress report. `open` and `on_settled` update it and the queue
+    of retries; the other methods do no I/O.
 
-    `outages`: how many plans in a row, up to the last one, were outages. `delivery_limit`: that of
-    the next plan (`state.plan.Plan`).
+    `outages`: the number of plans in a row, up to the last one, that were outages.
+    `delivery_limit`: the limit for the next plan (`state.plan.Plan`).
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class OutcomeSummary:
         self._retried: Counter[str] = Counter()
 
     def open(self, states: Mapping[str, ShardState], now_ms: int) -> None:
-        """Restore what an earlier run left in ZooKeeper. `now_ms`: by the machine's clock."""
+        """Restore the outcomes of an earlier run from ZooKeeper. `now_ms`: the machine's time."""
         policy = self._reports.read_policy()
         self._acks_whole_batches = self._settings.whole_batch_ack
         self._ends_tracking = policy is not None and self._settings.whole_batch_ack
@@ -66,11 +66,12 @@ class OutcomeSummary:
             self._carry_over(self._plans.read(pointer.id), report, is_tracked=policy is not None)
 
     def end_tracking(self, states: Mapping[str, ShardState], now_ms: int) -> None:
-        """With option `wholeBatchAck`, remove the mark that an earlier run has left in an
-        application that tracks its records. `now_ms`: as retries are due by it.
+        """With option `wholeBatchAck`, remove the policy that an earlier, tracking run has stored.
+        `now_ms`: the time by which retries are due.
 
-        Call it before this run's first batch runs, and not before the last batch of an earlier run
-        is settled: if that has no report, the mark alone says that nothing of it may be acked.
+        Call it before this run's first batch runs, but only after the last batch of an earlier run
+        is settled: if that batch has no report, only the policy shows that its records must not be
+        acked.
         """
         if not self._ends_tracking:
             return
@@ -86,9 +87,9 @@ class OutcomeSummary:
     def _carry_over(
         self, plan: Plan | None, report: PlanReport | None, *, is_tracked: bool
     ) -> None:
-        """Take over what the next plan has to know of this one. Without known outcomes, a plan of
-        an application that tracks its records leaves it as it was: it neither ends a row of outages
-        nor adds to it. `plan`: None where it is not there any more.
+        """Set the outages and the delivery limit for the next plan. If the plan is tracked and has
+        no report, both stay as they were when it was made: it neither ends nor continues a row of
+        outages. `plan`: None if ZooKeeper does not have it any more.
         """
         if report is not None:
             outages = 0 if plan is None or not report.outage else plan.outages + 1
@@ -107,9 +108,10 @@ class OutcomeSummary:
         *,
         is_available_now: bool,
     ) -> None:
-        """Take in a settled plan. `states`: since it is. `now_ms`: by the machine's clock. Raises
-        `ConfigError` when several plans in a row ended without a report of their outcomes; and in
-        an AvailableNow run, which would never end, when many ended of which nothing was read.
+        """Note a settled plan. `states`: after settling. `now_ms`: the machine's time.
+
+        Raises `ConfigError` if several batches in a row ended without a report of their outcomes,
+        and if the sink read no row of many batches of an AvailableNow run, which would never end.
         """
         self._queue.update(states, settled.policy, now_ms)
         outages, delivery_limit = self.outages, self.delivery_limit
@@ -147,7 +149,7 @@ class OutcomeSummary:
         is_unread = not settled.reads and settled.plan is not None and bool(settled.plan.tasks)
         self._unread = self._unread + 1 if is_unread else 0
         if self._unread == 1:
-            # Nothing else would tell why the query runs batch after batch and makes no progress.
+            # Nothing else would explain why the query runs batches and makes no progress.
             log.warning(
                 "batch %s has ended, but the sink read none of its rows, so its "
                 "records are redelivered. A function of foreachBatch must read its frame, even if "
@@ -178,25 +180,24 @@ class OutcomeSummary:
 
     @property
     def max_unresolved_per_shard(self) -> int | None:
-        """The most unresolved records that a plan may leave in a shard; None where batches are
-        acked as a whole, which leaves none. Nobody can tell before the first plan is settled.
+        """The limit of unresolved records in a shard. None if batches are acked as a whole, which
+        leaves no record unresolved; that is not known before the first plan is settled.
         """
         return None if self._acks_whole_batches else self._settings.max_unresolved_per_shard
 
     @property
     def is_outage(self) -> bool:
-        """Whether the last plan was an outage and its failed records still wait for their retry.
-
-        No new records are read meanwhile.
+        """Whether the last plan was an outage and its failed records still wait for their retry. No
+        new records are read then.
         """
         return self.outages > 0 and not self._queue.is_empty()
 
     def blocks_reading(self, shard_id: str) -> bool:
         """Whether no new records of this shard may be read now."""
-        if self._queue.is_empty():  # nearly always; a waiting driver asks for each shard
+        if self._queue.is_empty():  # nearly always true; called for each shard at each poll
             return False
-        # With a limit, the last plan was delivered in part: a record of it may end the process that
-        # gets it. Without new records the search for it ends.
+        # With a delivery limit, one of the last plan's records may end the process that gets it.
+        # The search for that record ends only if no new records are read.
         return (
             self.is_outage
             or self.delivery_limit is not None
@@ -204,7 +205,7 @@ class OutcomeSummary:
         )
 
     def report(self, now_ms: int) -> dict[str, Any]:
-        """The outcomes' part of the progress report. Totals count from the start of this run."""
+        """Return the outcomes for the progress report. Totals count from the start of this run."""
         oldest_ms = self._queue.oldest_failure_ms()
         return {
             "emitted": self._emitted.total(),
@@ -221,7 +222,7 @@ class OutcomeSummary:
         }
 
     def of_shard(self, shard_id: str) -> dict[str, int]:
-        """The same of one shard."""
+        """Return one shard's part of `report`."""
         return {
             "emitted": self._emitted[shard_id],
             "retried": self._retried[shard_id],
@@ -230,7 +231,7 @@ class OutcomeSummary:
 
 
 def _newest_reason(states: Iterable[ShardState]) -> str:
-    """The reason of the record that failed last."""
+    """Return the reason of the record that failed last."""
     failed = (record for state in states for record in state.unresolved)
     newest = max(failed, key=lambda record: record.last_failure_ms or 0, default=None)
     return (newest and newest.reason) or ""

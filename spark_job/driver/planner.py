@@ -1,5 +1,5 @@
-"""Makes a plan of the shards and retries that are due, within the limits of a batch. Pure: no I/O,
-no clock, no randomness. Times are milliseconds since 1970.
+"""Makes a plan from the shards and retries that are due, within the limits of a batch. Pure: no
+I/O, no clock, no randomness. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
 
 _T = TypeVar("_T")
-Retries = Sequence[tuple[str, PlannedRetry]]  # with their shards, the most urgent one first
+Retries = Sequence[tuple[str, PlannedRetry]]  # with their shards, the most urgent retry first
 
-# A task's plan takes one znode, and what it appends to its log at once half of one. In the
-# service's usual lengths both fit, but for the iterators, which are hints; `_that_fit` divides the
-# tasks that do not.
+# A task's plan must fit into one znode, and one append to its log into half a znode. With Kinesis's
+# usual lengths both fit, except for the iterators, which are hints. `_that_fit` divides tasks that
+# do not fit.
 MAX_SHARDS_PER_TASK = 250
 # Sequence numbers of retries that fit into a task's znode beside its shards; a range has two.
 MAX_ENTRIES_PER_TASK = 2_000
-# A log is sealed once it has half of a znode, so another round needs the other half.
+# A log is sealed once it takes half a znode, so the next append needs the other half.
 MAX_ROUND_BYTES = MAX_VALUE_BYTES // 2
 _LONGEST = SequenceNumber(10**55)  # the service's numbers have 56 digits
 _LONGEST_COUNT, _LONGEST_TIME_MS = 10**9, 10**13
@@ -47,8 +47,9 @@ _LONGEST_FALLBACK = max(Fallback, key=len)
 
 
 def new_records(state: ShardState, most: int, max_unresolved: int | None) -> int:
-    """How many new records of a shard a plan may read: `most`, and no more than leave the shard
-    with `max_unresolved` unresolved ones; None for no limit, where batches are acked as a whole.
+    """Return how many new records of a shard a plan may read: at most `most`, and at most as many
+    as keep the shard's unresolved records within `max_unresolved`. None: no such limit, because
+    batches are acked as a whole.
     """
     if max_unresolved is None:
         return most
@@ -67,20 +68,21 @@ def make_plan(
     retries: Retries = (),
     in_order: bool = False,
 ) -> Plan:
-    """The `empty` plan with tasks for new records of `shards` and for `retries`, which may be of
-    other shards. `task`: what all tasks have in common, without shards.
+    """Return the `empty` plan with tasks for new records of `shards` and for `retries`, which may
+    belong to other shards.
 
-    `slices`: of each shard, without retries, with the most new records that it may give.
-    `max_records`: of the plan; None for no limit.
-    `turn` rotates which shards come first. A small record limit leaves out shards, and the shards
-    of a task fill its bytes in that order. Without the rotation one shard could starve the others.
-    `retries`: the most urgent one first. Those that do not fit stay queued, as all retries do until
-    they settle. `in_order`: a shard's retries and its new records alternate between plans, since
-    new records would overtake retries that did not fit.
+    - `task`: a task without shards, with the settings of all tasks.
+    - `slices`: the slice of each shard, without retries, with its limit of new records.
+    - `max_records`: the limit of the plan; None for no limit.
+    - `turn` rotates which shards come first. A small record limit omits shards, and the shards of a
+      task use up its bytes in their order. Without rotation, one shard could starve the others.
+    - `retries`: the most urgent retry first. Retries that do not fit stay queued.
+    - `in_order`: a shard's retries and its new records are never in the same plan; they alternate.
+      New records could otherwise overtake retries that did not fit.
     """
     total = max_records
     if total is not None and retries:
-        # Retries get at most half of the limit while shards have new records to read.
+        # While shards have new records, retries get at most half of the limit.
         retries = _within(retries, max(1, total // 2 if shards else total))
         total = max(0, total - sum(retry.max_rows for _, retry in retries))
     new = {shard: slices[shard].max_records for shard in sorted(shards)}
@@ -110,10 +112,10 @@ def make_plan(
 def _slice(
     of_shard: ShardSlice, max_records: int | None, retries: Sequence[PlannedRetry]
 ) -> ShardSlice:
-    """The shard's part of its task. `max_records` None: nothing but these retries."""
+    """Return the shard's part of its task. `max_records` None: only these retries are read."""
     planned = replace(of_shard, retries=tuple(sorted(retries, key=lambda retry: retry.first)))
     if max_records is not None:
-        # Its reading shows whether it is gone; only retries need not be asked for.
+        # The read itself shows whether the shard is gone. Retries alone would not.
         return replace(planned, max_records=max_records, gone=False)
     return replace(
         planned,
@@ -126,8 +128,8 @@ def _slice(
 
 
 def _that_fit(task: TaskPlan) -> Iterator[TaskPlan]:
-    """The task, as tasks that fit into a znode each, and so do their results: without the hints if
-    need be, and with fewer shards.
+    """Divide the task into tasks of which each fits into a znode, as do its results. Iterators,
+    which are hints, are dropped first; then the shards are divided.
     """
     results_fit = len(encode_unchecked(longest_round(task))) <= MAX_ROUND_BYTES
     if results_fit and len(encode_unchecked(task)) <= MAX_VALUE_BYTES:
@@ -140,12 +142,12 @@ def _that_fit(task: TaskPlan) -> Iterator[TaskPlan]:
         for shards in (task.shards[:half], task.shards[half:]):
             yield from _that_fit(replace(task, shards=shards))
     else:
-        yield task  # MAX_ENTRIES_PER_TASK of the longest numbers fit
+        yield task  # it fits: MAX_ENTRIES_PER_TASK allows for the longest numbers
 
 
 def longest_round(task: TaskPlan) -> TaskLog:
-    """A log that nothing which is appended at once exceeds in length, without the hints, which are
-    dropped before (`spark_job.executor.task_reader`).
+    """Return a log that is at least as long as any single append of the task, without the hints,
+    which are dropped first (`spark_job.executor.task_reader`).
     """
     return TaskLog(entries=tuple(map(_longest_read, task.shards)))
 
@@ -184,8 +186,8 @@ def _longest_read(shard: ShardSlice) -> ShardReadResult:
 
 
 def _within(retries: Retries, records: int) -> Retries:
-    """The first of these retries, with so many records at most. Of a range no more are read than
-    are left when it is chosen, so the last one may be read in part.
+    """Return the first of these retries, with at most this number of records in total. Of the last
+    retry, a range, only a part may be read.
     """
     chosen: list[tuple[str, PlannedRetry]] = []
     for shard, retry in retries:
@@ -200,8 +202,8 @@ def _within(retries: Retries, records: int) -> Retries:
 def _within_tasks(
     retries: Retries, groups: Sequence[Sequence[str]]
 ) -> dict[str, list[PlannedRetry]]:
-    """The retries that fit into the tasks of these shards, by shard. Behind the first one that does
-    not fit, none of its task is chosen: it may wait for that one.
+    """Return the retries that fit into the tasks of these shards, by shard. After the first retry
+    that does not fit, no later one of its task is chosen: it may have to wait for that retry.
     """
     task_of = {shard: task for task, group in enumerate(groups) for shard in group}
     room = [MAX_ENTRIES_PER_TASK] * len(groups)
@@ -217,11 +219,11 @@ def _within_tasks(
 
 
 def shares(members: Sequence[_T], total: int, turn: int) -> dict[_T, int]:
-    """The members of a batch (streams, or shards), and how many records each may give, so that
-    together they never exceed `total`.
+    """Return the members of a batch (streams or shards), each with its number of records. Together
+    the numbers never exceed `total`.
 
-    How much a member has is not known before it is read, so all of them get equal parts. With a
-    lower limit than there are members, they take turns.
+    All members get equal shares, because the number of their records is not known before the read.
+    If `total` is below the number of members, they take turns.
     """
     chosen = _rotated(members, turn * total)[:total]
     each, rest = divmod(total, max(1, len(chosen)))
@@ -229,10 +231,11 @@ def shares(members: Sequence[_T], total: int, turn: int) -> dict[_T, int]:
 
 
 def assign(shards: Iterable[str], tasks: int) -> list[tuple[str, ...]]:
-    """Groups of shard ids: at most `tasks` groups, none empty, their sizes at most one apart.
+    """Return groups of shard ids: at most `tasks` groups, none empty, with sizes that differ by at
+    most one.
 
-    The ids are assigned to the groups in turn, in sorted order. So the order of the argument does
-    not matter, and neighbours, such as the children of one split, get different groups.
+    The sorted ids go to the groups in turn. So the order of the argument does not matter, and
+    neighbours, such as the children of one split, are in different groups.
     """
     ordered = sorted(shards)
     return [tuple(ordered[first::tasks]) for first in range(min(tasks, len(ordered)))]

@@ -1,37 +1,36 @@
-"""The driver's side of a query: the loop that looks at each of its streams, and makes one batch of
-what they have. What is done for a stream is its coordinator's (`coordinator`); a query of one
-stream is the same loop over one coordinator.
+"""The driver's side of a query: a loop over the query's streams that plans one batch from all of
+them. The work for one stream is done by its `Coordinator`; a query of one stream runs the same loop
+with one coordinator.
 
-Why one source for several streams, and not a union of Spark's. Spark refuses a checkpoint location
-whose number of sources has changed ("There are [2] sources in the checkpoint offsets and now there
-are [3] sources requested by the query", PySpark 4.3.0). A query could then never add a stream, or
-leave one. Here the union is below the source: each stream has its plans, states, limits,
-connections and its owner's lock in ZooKeeper, as a query of its own has them, and the offset names
-a plan for each. A batch is the tasks of all streams that have something to read.
+Why one source reads several streams, instead of a Spark union of sources: Spark refuses a
+checkpoint location whose number of sources has changed ("There are [2] sources in the checkpoint
+offsets and now there are [3] sources requested by the query", PySpark 4.3.0). A union could never
+add or remove a stream. So the union is made below the source. Each stream keeps its own plans,
+states, limits, connections and owner lock in ZooKeeper, as in a query of its own, and the offset
+names one plan per stream. A batch consists of the tasks of all streams that have records to read.
 
-- Each stream's plan is settled by itself, which can be repeated. A driver that is killed between
-  two of them settles the others when it comes back: Spark hands it the same offset.
-- A stream has no plan in a batch for which it has nothing to read. Then no plan of it may be open:
-  a tracked batch takes open plans for its own. So `tasks` closes it.
-- A batch waits for nobody: it begins as soon as one stream has something to read. The wait of an
-  idle query is that of all streams together.
-- At its start the query needs all streams: one that is missing, or whose state another query owns,
-  is an error.
+- Each stream's plan is settled separately, and settling can be repeated. If the driver is killed
+  between two streams, the next driver settles the rest: Spark passes it the same offset.
+- A stream without records to read has no plan in the batch. No older plan of that stream may stay
+  open then, because a tracked batch treats open plans as its own. So `tasks` closes such a plan.
+- A batch starts as soon as one stream has records. An idle query waits once for all streams.
+- The query starts only if every stream exists and is not owned by another query.
 
-Only a query of several streams leaves one out:
+Only a query of several streams skips a stream for a while:
 
-- A stream that is throttled, or does not answer, is left out for some seconds, longer each time,
-  and named in a warning. The others go on. Once it has been so for `GIVEN_UP_S` while no other
-  stream has anything to read either, its error ends the query; but first it is asked again, as its
-  error may be a minute old. Every other error ends the query at once.
-  Its text names the stream. In a query of one stream, every error ends it: the client has tried for
-  long enough by then.
-- A stream that is behind, and whose tasks come back empty (another consumer uses up its calls),
-  would hold each batch for `maxSearchTime`. It is given `maxFetchTime`, and twice as long each
-  time, and is left out for as long as it was waited for.
+- A stream that is throttled or does not answer is skipped for some seconds, longer each time, with
+  a warning. The other streams are still read. If that lasts `GIVEN_UP_S` while no other stream has
+  records either, the stream's error ends the query. The stream is requested once more before that,
+  because its error may be a minute old. Any other error ends the query at once. The error's text
+  names the stream. In a query of one stream every error ends the query, because the client has
+  already retried for long enough.
+- A stream that is behind, but whose tasks return no record (another consumer uses up its requests),
+  would delay each batch by `maxSearchTime`. Its tasks search for `maxFetchTime` only, doubled each
+  time, and afterwards the stream is skipped for as long as its tasks searched.
 
-The steps of several streams run in threads, but no step outlasts its call here, and a stream has
-one at a time. Those of one stream run in the caller's.
+With several streams, each step runs in a pool of threads; a call of `QueryDriver` returns only when
+its steps have ended, and a stream runs one step at a time. With one stream, the steps run in the
+caller's thread.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ GIVEN_UP_S = 60.0
 LEFT_OUT = Backoff(first_s=5.0, longest_s=60.0)
 MAX_THREADS = 16
 MAX_DOUBLINGS = 16
-# Of a trigger's interval, and of the calls that show it.
+# Bounds for recognising a trigger's interval from the times of Spark's calls.
 _SHORTEST_MS = 2_000
 _MINUTE_MS = 60_000
 _SLACK_MS = 1_000
@@ -80,7 +79,7 @@ _NEW_LOCATION = (
 
 
 class QueryTask(NamedTuple):
-    """A task of a batch. `stream`: the index of its stream in the query's settings."""
+    """A task of a batch. `stream`: the index of the task's stream in the query's settings."""
 
     stream: int
     plan_id: str
@@ -90,7 +89,7 @@ class QueryTask(NamedTuple):
 
 @dataclass(slots=True)
 class _Trouble:
-    """Why the service does not serve a stream, since when, and how often in a row."""
+    """Failing requests to one stream: the last error, since when, and how many in a row."""
 
     error: BaseException
     since_s: float
@@ -101,10 +100,11 @@ class _Trouble:
 class _Stream:
     """One stream of the query.
 
-    - `trouble`: while the service does not serve it. `left_out_until_s`: also if it came back
-      empty; `empty_plans`: how often it did, in a row.
-    - Of this wait: `is_settled`; `has_failed`: the service did not serve it; `found` by the last
-      look; `searched_s`: for how long it was looked at, without the time in which it was left out.
+    - `trouble`: set while requests to the stream fail. `left_out_until_s`: until when the stream is
+      skipped, because of trouble or of empty plans. `empty_plans`: the number of plans in a row
+      whose tasks returned no record.
+    - Valid during one `next_offset`: `is_settled`; `has_failed`: a request has failed; `found`: the
+      result of the last look; `searched_s`: the time spent looking, without skipped time.
     """
 
     index: int
@@ -127,21 +127,21 @@ class _Stream:
 
     @property
     def search_ms(self) -> int:
-        """How long the stream's tasks may look for a first record, for which the others wait."""
+        """How long the stream's tasks may search for a first record; other streams wait for it."""
         settings = self.settings
         longest = settings.max_fetch_time_ms << min(self.empty_plans, MAX_DOUBLINGS)
         return min(settings.max_search_time_ms, longest)
 
 
 class TriggerInterval:
-    """The interval of a query's trigger, learned from when Spark asks for a batch. Pure.
+    """The interval of a query's trigger, derived from the times of Spark's calls. Pure.
 
-    Nobody tells the source its trigger. But Spark asks at multiples of a processing-time trigger's
-    interval since 1970 (`ProcessingTimeExecutor`), unless a batch took longer. So calls that are an
-    interval apart, and at its multiples, have that trigger. Without one, Spark asks every few
-    milliseconds while nothing is new.
+    Spark does not tell a source its trigger. With a processing-time trigger, Spark calls at
+    multiples of the interval since 1970 (`ProcessingTimeExecutor`), unless a batch takes longer. So
+    calls that are one interval apart, at multiples of that interval, reveal the trigger. Without
+    such a trigger, Spark calls every few milliseconds while there are no records.
 
-    `known_ms`: the interval; None without one. `is_known`: whether there was enough to tell.
+    `known_ms`: the interval; None if there is none. `is_known`: whether enough calls were seen.
     """
 
     def __init__(self) -> None:
@@ -150,11 +150,11 @@ class TriggerInterval:
         self.is_known = False
 
     def called(self, now_ms: int) -> None:
-        """Spark has asked for a batch, at this time of the driver's clock."""
+        """Note that Spark has asked for a batch at this time of the driver's clock."""
         self._calls.append(now_ms)
         gaps_ms = [after - before for before, after in pairwise(self._calls)]
         interval_ms = round(gaps_ms[-1] / 1_000) * 1_000 if gaps_ms else 0
-        # Whole minutes are hardly met by chance; of another interval, one more call is wanted.
+        # Calls rarely fall on whole minutes by chance. Any other interval needs one more call.
         wanted = 2 if interval_ms % _MINUTE_MS == 0 else 3
         last = list(self._calls)[-wanted:]
         slack_ms = min(_SLACK_MS, interval_ms // 10)
@@ -173,10 +173,10 @@ class TriggerInterval:
 
 
 class QueryDriver:
-    """Plans and settles a query. `close` releases all ownerships. Use it from one thread. Blocks on
-    ZooKeeper and Kinesis.
+    """Plans and settles the batches of a query. `close` releases the ownership of all streams. Use
+    it from one thread. Blocks on ZooKeeper and Kinesis.
 
-    `coordinators`: of the streams, in their order in the query.
+    `coordinators`: one for each stream, in the order of the query.
     """
 
     def __init__(
@@ -194,12 +194,12 @@ class QueryDriver:
         self._pool = new_pool(min(MAX_THREADS, len(self._streams)), "kinesis-stream")
         self._turn = 0
         self._trigger = TriggerInterval()
-        self._found: dict[str, str] = {}  # the stream of each plan that was looked for
+        self._found: dict[str, str] = {}  # stream by plan id, as far as looked up
 
     @classmethod
     def connected(cls, query: QuerySettings) -> QueryDriver:
-        """The driver of a query, whose streams connect at their first use."""
-        # Of several streams, none holds up the others for long.
+        """Return the driver of a query. Its streams connect at their first use."""
+        # With several streams, a failing stream must not delay the others for long.
         services = [
             ProcessServices.connect(stream)
             if query.is_of_one
@@ -210,7 +210,7 @@ class QueryDriver:
 
     @property
     def _is_available_now(self) -> bool:
-        return self._streams[0].coordinator.is_available_now  # as all others
+        return self._streams[0].coordinator.is_available_now  # the same for all streams
 
     # Spark's calls
     def prepare_available_now(self) -> None:
@@ -220,12 +220,12 @@ class QueryDriver:
 
     def next_offset(self, start: Mapping[str, Any], *, max_records: int | None) -> dict[str, Any]:
         """Settle the plans of offset `start`, and return the offset of the next batch, or `start`
-        when there is nothing to read: another form of it would be a batch.
+        unchanged if there is nothing to read (Spark takes any other value for a new batch).
 
-        `max_records`: of the batch, over all streams. Waits up to `idleWait` for something to read,
+        `max_records`: the limit of the batch over all streams. Waits up to `idleWait` for records
         or for the end of a pause. In an AvailableNow run, returning `start` ends the query. Such a
-        run waits up to `maxSearchTime` for shards that are not read up to its start, and up to
-        `availableNowRetryWait` for retries. A paused one ends.
+        run waits up to `maxSearchTime` for shards that are not yet read up to the run's start, and
+        up to `availableNowRetryWait` for retries. If the application is paused, the run ends.
         """
         plans = self._named(start)
         self._trigger.called(self._clock.now_ms())
@@ -256,11 +256,11 @@ class QueryDriver:
         return dict(start)
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueryTask]:
-        """The tasks of the batch between two offsets.
+        """Return the tasks of the batch between two offsets.
 
-        A batch that Spark repeats must have the rows that it had: to omit some would lose them, as
-        Spark would count them as delivered. Raises `ConfigError` for a batch with records of a
-        stream that is not of this query.
+        A batch that Spark repeats must have the same rows again: Spark would count an omitted row
+        as delivered, so its record would be lost. Raises `ConfigError` for a batch with records of
+        a stream that the query no longer reads.
         """
         if start == end:
             return []
@@ -276,7 +276,9 @@ class QueryDriver:
             )
 
         def tasks_of(stream: _Stream) -> tuple[bool, list[QueryTask]]:
-            """Whether the plan is open, and its tasks; in a query of one stream nobody asks."""
+            """Whether the stream's plan is open (always true in a query of one stream), and its
+            tasks.
+            """
             plan_id, coordinator = wanted.get(stream.name, ""), stream.coordinator
             tasks = coordinator.tasks(plan_id, known_plan=ends.get(stream.name, ""))
             is_open = self._query.is_of_one or (
@@ -287,8 +289,8 @@ class QueryDriver:
             ]
 
         found = self._each(self._streams, tasks_of, strict=True)
-        # Those of open plans first. A tracked batch has reports for these, and counts its
-        # partitions without those of the others (`tracking.foreach_batch`).
+        # Tasks of open plans come first. A tracked batch has reports for these only, and does not
+        # count the partitions of the other tasks (`tracking.foreach_batch`).
         return [
             task
             for is_open in (True, False)
@@ -298,7 +300,7 @@ class QueryDriver:
         ]
 
     def report(self) -> dict[str, Any]:
-        """The reports of all streams (`Coordinator.report`). Does no I/O."""
+        """Return the reports of all streams (`Coordinator.report`). Does no I/O."""
         if self._query.is_of_one:
             return self._streams[0].coordinator.report()
         return {
@@ -311,7 +313,7 @@ class QueryDriver:
         }
 
     def failed(self, error: BaseException) -> None:
-        """Write into the log of each run that it ends with this error. Raises nothing."""
+        """Store this error as the end of each stream's run. Raises nothing."""
         for stream in self._streams:
             stream.coordinator.session.run.failed(error)
 
@@ -322,7 +324,7 @@ class QueryDriver:
 
     # looking and planning
     def _settled_streams(self, plans: Mapping[str, str]) -> list[_Stream]:
-        """Settle the plans of the streams that are not left out now; those that are settled."""
+        """Settle the plans of all streams that are not skipped now. Return the settled streams."""
         now_s = self._clock.monotonic_s()
         awake = [stream for stream in self._streams if stream.left_out_until_s <= now_s]
         streams = [stream for stream in awake if not stream.is_settled]
@@ -349,8 +351,8 @@ class QueryDriver:
         ]
 
     def _look(self, streams: Sequence[_Stream], now_s: float) -> list[_Stream]:
-        """Look at each, in a wait that does not count the time in which it was left out. Those that
-        the service has served.
+        """Let each coordinator look for records, and return the streams whose requests succeeded.
+        The time in which a stream was skipped does not count as part of its wait.
         """
         found = self._each(
             streams, lambda stream: stream.coordinator.look(now_s - stream.searched_s)
@@ -363,10 +365,10 @@ class QueryDriver:
         return list(found)
 
     def _pause_s(self, looked_at: Sequence[_Stream], begun_s: float) -> float | None:
-        """The seconds until the next pass; None where all waits are over.
+        """The seconds until the next pass; None if all waits are over.
 
-        What this pass has not looked at, it has left out, even if it may be asked again meanwhile:
-        the answers of the others may have taken longer.
+        A stream that this pass did not look at counts as skipped, even if its time is over by now:
+        the requests of the other streams may have taken that long.
         """
         is_any_left_out = any(
             stream not in looked_at or stream.trouble is not None for stream in self._streams
@@ -377,9 +379,9 @@ class QueryDriver:
         return min([POLL_S, *waits] if is_any_left_out else waits)
 
     def _waits_for_left_out(self, begun_s: float) -> bool:
-        """Whether to wait for streams that are left out, since no other has anything to read.
-        Raises the error of one that the service has not served for too long, as this wait has seen:
-        one that was left out before, and since then, is asked again at once.
+        """Whether to wait for skipped streams, given that no other stream has records. Raises the
+        error of a stream that has failed for `GIVEN_UP_S`, if it has also failed during this wait.
+        A stream that has not been tried during this wait is tried at once.
         """
         now_s = self._clock.monotonic_s()
         is_any_asked = False
@@ -395,7 +397,7 @@ class QueryDriver:
     def _planned(
         self, plans: Mapping[str, str], looked_at: Sequence[_Stream], max_records: int | None
     ) -> dict[str, str]:
-        """New plans by stream. Their tasks share the limit of tasks by the shards of each."""
+        """Make new plans, by stream. The limit of tasks is shared in proportion to the shards."""
         self._turn += 1
         working = [stream for stream in looked_at if stream.found.is_any]
         limits = {stream: stream.settings.max_records_per_trigger for stream in working}
@@ -424,11 +426,11 @@ class QueryDriver:
         return {stream.name: plan_id for stream, plan_id in made.items() if plan_id is not None}
 
     def _named(self, offset: Mapping[str, Any]) -> dict[str, str]:
-        """The plans of an offset by stream. Blocks only where it does not name its stream."""
+        """The plans of an offset, by stream. Blocks only if the offset does not name its stream."""
         return {name or self._stream_of(plan): plan for name, plan in read_offset(offset).items()}
 
     def _stream_of(self, plan_id: str) -> str:
-        """The stream of a plan that a query of one stream has made."""
+        """The stream of a plan that a query of one stream has written."""
         if self._query.is_of_one:
             return self._streams[0].name
         if plan_id not in self._found:
@@ -442,7 +444,7 @@ class QueryDriver:
         return self._found[plan_id]
 
     def _unknown_plan(self, plan_id: str) -> KinesisError:
-        # Another driver may have taken over, and have removed the plan.
+        # Another driver may have taken over and removed the plan.
         opened = [stream for stream in self._streams if stream.coordinator.session.is_loaded]
         self._each(opened, lambda stream: stream.coordinator.session.lead(), strict=True)
         moved = self._each(
@@ -452,7 +454,7 @@ class QueryDriver:
         moved_labels = [stream.settings.label for stream in self._streams if moved[stream]]
         moved_text, first_try = "", "run the query with the stream of that batch too"
         if moved_labels:
-            # An import brings no plans: the query may read the plan's stream, and nobody can tell.
+            # An import has no plans, so the plan may belong to an imported stream of this query.
             moved_text = (
                 f". An operator has moved, imported or removed the state of "
                 f"{', '.join(moved_labels)}, so the batch may have belonged to one of these"
@@ -469,13 +471,14 @@ class QueryDriver:
     def _each(
         self, streams: Sequence[_Stream], step: Callable[[_Stream], _T], *, strict: bool = False
     ) -> dict[_Stream, _T]:
-        """The results of a step by stream. A stream whose service is in trouble for a while has
-        none; with `strict`, and before it was reached once, its error is raised.
+        """Run a step for each stream, and return the results by stream. A stream with a transient
+        error has no result. The error is raised instead if `strict`, or if the stream has not been
+        reached once.
         """
         if self._query.is_of_one:
             return {stream: step(stream) for stream in streams}
         futures = {stream: self._pool.submit(step, stream) for stream in streams}
-        # All of them have ended before the first error is raised.
+        # Wait for all steps before the first error is raised.
         errors = {stream: future.exception() for stream, future in futures.items()}
         for stream, error in errors.items():
             if error is None:
@@ -503,22 +506,23 @@ class QueryDriver:
         )
 
 
-# The offsets that Spark logs for a query: which plan of each stream a batch ends with.
+# The offsets that Spark logs for a query: the plan of each stream with which a batch ends.
 #
 #     {"format": 1, "plan": "7-a1b2"}                               a query of one stream
 #     {"format": 2, "plans": {"etl/orders": "7-a1b2", ...}}         a query of several streams
 #
-# A stream is named by its application and name, as its state in ZooKeeper is. A stream that the
-# query no longer reads stays in the offsets with its last plan: when it is read again, that plan is
-# settled as the one of a finished batch, and nothing of it is delivered twice. So a query that has
-# read several streams continues with format 2, also if it reads one of them now.
+# A stream is named by application and stream name, like its state in ZooKeeper. A stream that the
+# query no longer reads stays in the offsets with its last plan. If the query reads that stream
+# again later, the plan is settled as the plan of a finished batch, so none of its records is
+# delivered twice. So a query that once read several streams keeps format 2, even with one stream.
 OF_ONE = 1
 OF_SEVERAL = 2
 
 
 def offset_of(plans: Mapping[str, str], *, names_streams: bool) -> dict[str, Any]:
-    """The offset that names these plans; no plan: before every one. A query of one stream does not
-    name it, as earlier versions read it, unless it has read several.
+    """Return the offset that names these plans. An offset without a plan comes before all others.
+    `names_streams`: false for a query that has only ever read one stream; earlier versions read
+    that form.
     """
     if names_streams:
         return {"format": OF_SEVERAL, "plans": dict(plans)}
@@ -526,8 +530,8 @@ def offset_of(plans: Mapping[str, str], *, names_streams: bool) -> dict[str, Any
 
 
 def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
-    """The plans in an offset, by stream. The plan of an offset that does not name its only stream
-    stands under "". Raises `ConfigError` for an offset of another format.
+    """Return the plans in an offset, by stream. The plan of an offset that does not name its stream
+    is under "". Raises `ConfigError` for an offset of an unknown format.
     """
     match offset:
         case {"format": 1, "plan": str(plan)}:

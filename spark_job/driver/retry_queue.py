@@ -1,14 +1,14 @@
-"""The records that wait for their retry, and which of them a plan takes now. Pure: the time is an
-argument. Times are milliseconds since 1970.
+"""The queue of records that wait for their retry, and the retries that are due now. Pure: the time
+is an argument. Times are milliseconds since 1970.
 
-A queued record is due when its backoff is over. An exhausted record is due at once, for the dead
-letter only. With `OnFailure.BLOCK_KEY` or `BLOCK_SHARD`, a record also waits for the earlier queued
-records of its key or of its shard. Earlier are also all unresolved records of the shard's
-ancestors: they are read by other tasks, so a record that waits for one of them is not due at all
-until that one is settled.
+A queued record is due when its backoff is over. A record without attempts left is due at once, for
+its dead letter only. With `OnFailure.BLOCK_KEY` or `BLOCK_SHARD`, a record also waits for the
+earlier queued records of its key or of its shard. All unresolved records of the shard's ancestors
+count as earlier. Other tasks read those, so a record that waits for one of them is not due until
+that one is settled.
 
 A shard's due times depend neither on the current time nor on the limits of a batch. So they are
-computed again only when its state has changed, or that of an ancestor for which its records wait.
+computed again only when the state of the shard, or of an ancestor for which it waits, has changed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ _NEVER_MS = 1 << 62  # later than every due time; it does not leave this module
 
 @dataclass(frozen=True, slots=True)
 class _ShardQueue:
-    """`sources`: the unresolved records of the shard, and of each ancestor that has any. `next_ms`:
-    None when all records wait for those of ancestors.
+    """The queue of one shard. `sources`: the unresolved records of the shard, then those of each
+    ancestor. `records`: their number in the shard. `next_ms`: None if all records wait for records
+    of ancestors.
     """
 
     sources: tuple[tuple[UnresolvedRecord, ...], ...]
@@ -50,15 +51,15 @@ class RetryQueue:
     def __init__(self) -> None:
         self.policy: OutcomePolicy | None = None
         self._shards: dict[str, _ShardQueue] = {}
-        self._blocked: set[str] = set()  # by records of ancestors
+        self._blocked: set[str] = set()  # shards that wait for records of ancestors
         self._delayed_until_ms: dict[str, int] = {}
         self._updated_ms = 0
 
     def update(
         self, states: Mapping[str, ShardState], policy: OutcomePolicy | None, now_ms: int
     ) -> None:
-        """`now_ms`: what this process has for the time. Failures that are stored as later ones came
-        by a clock that was ahead, and their retries are due that much earlier.
+        """Replace the queue. `now_ms`: the time by this process's clock. A stored failure with a
+        later time comes from a clock that was ahead, so its retry is due earlier by the difference.
         """
         known = self._shards if policy == self.policy else {}
         if now_ms < self._updated_ms:
@@ -72,8 +73,8 @@ class RetryQueue:
                 of_ancestors = (states[other].unresolved for other in ancestors.get(shard, ()))
                 sources = (state.unresolved, *of_ancestors)
                 before = known.get(shard)
-                # What is the same keeps its due times: a later time would put off failures of a
-                # clock that was ahead, again and again.
+                # Unchanged records keep their due times. Computed anew, the retries of failures by
+                # a clock that was ahead would be postponed at each update.
                 if before is None or before.sources != sources:
                     before = _queue_of(sources, policy, now_ms)
                 self._shards[shard] = before
@@ -94,11 +95,11 @@ class RetryQueue:
         return self.policy is not None and self.policy.on_failure is OnFailure.BLOCK_SHARD
 
     def delay(self, shards: Iterable[str], until_ms: int) -> None:
-        """Let no retry of these shards be due before `until_ms`: the service did not know them."""
+        """Delay all retries of these shards, which Kinesis did not know, until `until_ms`."""
         self._delayed_until_ms |= dict.fromkeys(shards, until_ms)
 
     def end_delay(self, shards: Collection[str]) -> None:
-        """Their retries are due again when they say."""
+        """End the delay of these shards' retries."""
         for shard in self._delayed_until_ms.keys() & set(shards):
             del self._delayed_until_ms[shard]
 
@@ -108,14 +109,13 @@ class RetryQueue:
         return next_ms is not None and next_ms <= now_ms
 
     def next_ms(self) -> int | None:
-        """When the next retry is due; None when nothing is queued."""
+        """Return when the next retry is due; None if no record is queued."""
         return _earliest(map(self._next_ms, self._shards))
 
     def due(self, now_ms: int) -> list[tuple[str, PlannedRetry]]:
-        """The retries that are due, with their shards: what a plan takes first stands first.
-
-        Where order matters, that is the place in its shard's queue, so a plan without room for all
-        leaves out the last ones. Otherwise it is the due time.
+        """Return the retries that are due, with their shards, in the order in which a plan takes
+        them: by their places in the shards' queues if order matters, so that a plan without room
+        for all omits the last ones; otherwise by their due times.
         """
         found = [
             (place if self.in_order else ready_ms, record.first, shard_id, record)
@@ -136,13 +136,13 @@ class RetryQueue:
         return PlannedRetry.of(record, exhausted=is_exhausted)
 
     def _next_ms(self, shard_id: str) -> int | None:
-        """When the shard's next retry may be planned; None while none may be."""
+        """Return when the shard's next retry may be planned; None if none may be planned."""
         next_ms = self._shards[shard_id].next_ms
         return None if next_ms is None else max(next_ms, self._delayed_until_ms.get(shard_id, 0))
 
     def is_full(self, shard_id: str, max_unresolved: int) -> bool:
-        """Whether no new records of the shard may be read: its allowance of unresolved records is
-        used up, or its failed records or those of an ancestor block the shard.
+        """Whether no new records of the shard may be read, because it has `max_unresolved` records
+        or because its failed records, or those of an ancestor, block the shard.
 
         With `OnFailure.BLOCK_KEY`, an ancestor's record without a known key blocks the shard.
         """
@@ -154,25 +154,25 @@ class RetryQueue:
         return self._blocks_shards or shard.records >= max_unresolved
 
     def is_empty(self) -> bool:
-        """Whether no record of any shard is queued: nothing is due, and no shard is blocked."""
+        """Whether no record is queued. Then nothing is due, and no shard is blocked."""
         return not self._shards
 
     def records(self) -> int:
-        """The number of queued records."""
+        """Return the number of queued records."""
         return sum(shard.records for shard in self._shards.values())
 
     def records_of(self, shard_id: str) -> int:
-        """The number of queued records of a shard."""
+        """Return the number of queued records of a shard."""
         return self._shards[shard_id].records if shard_id in self._shards else 0
 
     def waiting(self) -> int:
-        """The number of queued records that failed themselves; the others are blocked by one that
-        failed.
+        """Return the number of queued records that have failed. The other queued records are
+        blocked by a failed record.
         """
         return sum(record.count for record in self._queued() if not record.blocked)
 
     def oldest_failure_ms(self) -> int | None:
-        """The earliest first failure of a queued record; None when no record has one."""
+        """Return the earliest first failure of a queued record; None if no record has failed."""
         return _earliest(record.first_failure_ms for record in self._queued())
 
     def _queued(self) -> Iterable[UnresolvedRecord]:
@@ -197,13 +197,13 @@ def due_times(
     policy: OutcomePolicy | None,
     inherited: Sequence[UnresolvedRecord] = (),
 ) -> list[tuple[int, UnresolvedRecord]]:
-    """A shard's queue in ascending sequence order, each record with the time at which it is due
-    together with all that it waits for; without those that wait for `inherited`, the unresolved
-    records of the shard's ancestors.
+    """Return a shard's queue in ascending sequence order. Each record has the time at which the
+    record, and all records for which it waits, are due. Records that wait for a record in
+    `inherited`, the unresolved records of the shard's ancestors, are left out.
 
-    A record without a known key, such as a range, waits for all earlier records, and all later ones
-    wait for it. Without a policy (the application does not track its records), a record is due
-    after its backoff and never exhausted.
+    A record without a known key, such as a range, waits for all earlier records, and all later
+    records wait for it. Without a policy (the application does not track its records), a record is
+    due after its backoff, and has no limit of attempts.
     """
     records = sorted(unresolved, key=lambda record: record.first)
     own = [(_ready_ms(record, policy), record) for record in records]
@@ -224,7 +224,7 @@ def due_times(
 
 
 def _ready_ms(record: UnresolvedRecord, policy: OutcomePolicy | None) -> int:
-    """When the record is due by itself: after its backoff, or at once when it is exhausted."""
+    """Return when the record itself is due: after its backoff, or at once if it is exhausted."""
     if policy is None:
         return record.due_ms
     if record.rejected or policy.retry.exhausted(record.attempts, None, 0):
@@ -232,5 +232,5 @@ def _ready_ms(record: UnresolvedRecord, policy: OutcomePolicy | None) -> int:
     first_ms = record.first_counted_failure_ms
     if policy.retry.max_age_ms is None or first_ms is None:
         return record.due_ms
-    # Past the maximum age it is exhausted, so it need not wait for its backoff.
+    # Beyond its maximum age the record is exhausted, so it need not wait for its backoff.
     return min(record.due_ms, first_ms + policy.retry.max_age_ms + 1)

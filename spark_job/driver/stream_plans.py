@@ -1,13 +1,14 @@
-"""The plans of one stream: what number the next one gets, which tasks of one run or run again, and
-how a plan is settled.
+"""The plans of one stream: the number of the next plan, the tasks of a plan that run or run again,
+and the settling of a plan.
 
-Spark repeats a batch after a restart. Its tasks replay what the plan's tasks have published. What
-they had not read yet they read now, while the plan is open; nobody publishes under a closed one.
+Spark repeats a batch after a restart. The repeated tasks replay the logs that the plan's tasks have
+published. While the plan is open, they also read what was not read yet; no task publishes under a
+closed plan.
 
-Settling applies what the tasks of a plan read to the shard states. Each step can be repeated after
-a crash. What does not fit is not settled, and its records are delivered again: a shard whose state
-does not stand where the plan read it from (`state.settle`), and a task that the batch's report has
-not seen.
+Settling applies the reads of a plan's tasks to the shard states. Each step can be repeated after a
+crash. A read that does not fit is not settled, and its records are redelivered. This is so for a
+shard whose state is not at the position from which the plan has read (`state.settle`), and for a
+task that is not in the batch's report.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ log = logging.getLogger("kinesis_spout")
 
 
 class StreamPlans:
-    """One per stream of a query. Blocks on ZooKeeper. For the driver's thread.
+    """The plans of one stream of a query. Blocks on ZooKeeper. For the driver's thread.
 
-    `newest`: the newest plan that this run has made; None before the first one.
+    `newest`: the newest plan that this run has made; None before its first plan.
     """
 
     def __init__(
@@ -65,20 +66,20 @@ class StreamPlans:
         self.newest = plan
 
     def made(self, plan_id: str) -> Plan | None:
-        """The plan, if this run has made it and no later one: plans never change."""
+        """Return the plan if it is the newest plan of this run. A plan never changes."""
         plan = self.newest
         return plan if plan is not None and plan.plan_id == plan_id else None
 
     def known(self, plan_id: str) -> Plan | None:
-        """The plan, from ZooKeeper unless this run has made it; None where it is not there."""
+        """Return the plan, from memory or from ZooKeeper; None if ZooKeeper does not have it."""
         return self.made(plan_id) or self._plans.read(plan_id)
 
     def next_number(self, start: str) -> int:
-        """A plan number above all in Spark's log and in ZooKeeper, since either may have been
-        restored from a backup, and the states may have been moved to another ZooKeeper.
+        """Return a plan number above all numbers in Spark's log and in ZooKeeper. Either may have
+        been restored from a backup, and the states may have been moved to another ZooKeeper.
         """
         if self.newest is not None:
-            # The owner alone makes plans, and this process has read them all.
+            # Only the owner makes plans, and this process has read all of them.
             return 1 + max(map(plan_number, filter(None, (start, self.newest.plan_id))))
         pointer = self._plans.pointer()
         seen = [
@@ -91,10 +92,10 @@ class StreamPlans:
 
     # settling -------------------------------------------------------------------------------------
     def is_unsettled(self, plan_id: str) -> bool:
-        """Whether this is the newest plan, and is not settled yet.
+        """Whether this is the newest plan and is not settled yet.
 
-        When ZooKeeper points to another plan than Spark (new checkpoint location, restored backup),
-        nothing is settled, and the records of that other plan are delivered again.
+        If ZooKeeper's newest plan is not the plan that Spark knows (new checkpoint location,
+        restored backup), nothing is settled, and the records of ZooKeeper's plan are redelivered.
         """
         pointer = self._plans.pointer()
         return (
@@ -107,14 +108,15 @@ class StreamPlans:
         """Close the plan, read its tasks' results and its report, write the shard states and mark
         the plan settled, in this order.
 
-        A shard or a retry without a published result was not read and stays as it was. All records
-        of an untracked batch are acked; of a tracked batch, all that its report has seen and does
-        not name; of a plan of which a part is gone, none. New children get their first states with
-        `tracked_since_ms` (`state.settle.children_first`). Where a task has found that records may
-        have expired unread, the catalog reports the loss, which may raise; then nothing is written.
-        A state that has changed since it was loaded raises `ConflictError`.
+        - A shard or a retry without a published result was not read, and stays as it was.
+        - In an untracked batch, all records are acked. In a tracked batch, all records are acked
+          that the report covers and does not name. If a part of the plan is gone, none is acked.
+        - New children get their first states with `tracked_since_ms` (`children_first`).
+        - If a task has found that records may have expired unread, the catalog reports the loss.
+          That may raise, and then nothing is written.
 
-        Idempotent: stopped anywhere and called again, it gives the same states.
+        Raises `ConflictError` if a state has changed since it was loaded. Idempotent: after a crash
+        at any point, another call gives the same states.
         """
         plans, reports = self._plans, self._reports
         plans.close(plan_id)
@@ -129,7 +131,7 @@ class StreamPlans:
         )
         unreported = policy is not None and report is None and has_records
         if plan is None and reads:
-            # Its batch may have been repeated without a row (`tasks`).
+            # Spark may have repeated the batch without a row (`tasks`).
             log.warning(
                 "a part of batch %s was removed from ZooKeeper, so no outcome of it is "
                 "stored. Its records are redelivered",
@@ -139,15 +141,15 @@ class StreamPlans:
         planned = {} if plan is None else plan.slices
         if lapsed := [read.shard_id for read in seen if read.lapsed_ms is not None]:
             self._catalog.loss.report_lapsed(lapsed, self._catalog.view.lineage.states)
-        if report is None:  # a tracked batch has dead-lettered them
+        if report is None:  # a tracked batch has dead-lettered expired records
             _warn_of_gone(seen, planned)
         unresolved = {} if report is None else report.unresolved
         changes: list[StateChange] = []
-        settled: list[ShardReadResult] = []  # what the states contain then
+        settled: list[ShardReadResult] = []  # the reads that the new states contain
         for read in seen:
             before = states.get(read.shard_id)
             if before is None:
-                continue  # it was removed while the plan was open; the shard list brings it again
+                continue  # removed while the plan was open; the next listing adds it again
             shard, left = planned.get(read.shard_id), unresolved.get(read.shard_id, ())
             try:
                 after = settle_shard(before.state, read, plan_id, shard, left)
@@ -183,7 +185,7 @@ class StreamPlans:
                 self._plans.remove(old)
 
     def newest_settled(self) -> str:
-        """The newest plan that a shard state names as settled; empty for none."""
+        """Return the newest plan that a shard state names as settled, or ""."""
         return max(self._settled(), key=plan_number, default="")
 
     def _settled(self) -> list[str]:
@@ -192,14 +194,12 @@ class StreamPlans:
 
     # running --------------------------------------------------------------------------------------
     def open_plan(self) -> str | None:
-        """The newest plan, if it is open."""
+        """Return the newest plan's id if that plan is open."""
         pointer = self._plans.pointer()
         return pointer.id if pointer is not None and pointer.status is PlanStatus.OPEN else None
 
     def knows(self, plan_id: str) -> bool:
-        """Whether the stream has or had this plan, as far as ZooKeeper can still tell. Needs no
-        loaded states.
-        """
+        """Whether ZooKeeper shows that the stream has or had this plan. Needs no loaded states."""
         pointer = self._plans.pointer()
         return (
             (pointer is not None and pointer.id == plan_id)
@@ -210,18 +210,18 @@ class StreamPlans:
         )
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
-        """The tasks of a plan to run now, by number; of none if `plan_id` is empty, since the batch
-        has nothing of this stream.
+        """Return the tasks of a plan to run now, by number. An empty `plan_id` means that the batch
+        has no records of this stream, and gives no tasks.
 
-        Leaves out the tasks of a closed plan that published nothing: they may not publish any more,
-        and later batches read their records. A plan of an earlier run is closed when a published
-        log of it was removed, or when it refused aggregates and the option no longer does. A plan
-        that ZooKeeper no longer has gives no tasks, with a warning.
+        Of a closed plan, only the tasks that have published a log run: the other tasks may not
+        publish any more, and later batches read their records. This method closes a plan of an
+        earlier run if one of its logs was removed, or if it refused aggregates and the option no
+        longer does. A plan that is not in ZooKeeper any more gives no tasks, with a warning.
         """
         open_plan = self.open_plan()
         if open_plan is not None and open_plan != plan_id:
-            # Spark replays an older batch, or the batch has nothing of this stream. A tracked batch
-            # takes the open plan for its own, so no other plan may be open.
+            # Spark replays an older batch, or the batch has no records of this stream. A tracked
+            # batch treats the open plan as its own, so no other plan may be open.
             self._plans.close(open_plan)
         if not plan_id:
             return {}
@@ -235,7 +235,7 @@ class StreamPlans:
             )
             return {}
         tasks = dict(enumerate(plan.tasks))
-        if not is_own:  # a replay, which polls
+        if not is_own:  # a replay polls, even if the plan named a consumer
             tasks = {number: replace(task, consumer_arn=None) for number, task in tasks.items()}
         if is_open and is_own:
             return tasks
@@ -244,7 +244,7 @@ class StreamPlans:
             is_open = False
         logs = self._plans.read_results(plan_id)
         if is_open:
-            # Once the plan is settled, a loss of what it has not read could no longer be detected.
+            # After settling, it could no longer be detected that records expired before this read.
             unread = [tasks[task] for task in tasks if task not in logs or not logs[task].sealed]
             shards = [shard for task in unread for shard in task.shards if shard.max_records]
             self._catalog.check_retention(
@@ -261,11 +261,11 @@ class StreamPlans:
         return {task: tasks[task] for task in tasks if task in logs}
 
     def _may_go_on(self, plan: Plan) -> bool:
-        """Whether the tasks of an open plan of an earlier run may read what they have not read yet.
-        Warns where they may not.
+        """Whether the tasks of an earlier run's open plan may read what they have not read yet.
+        Logs a warning if not.
         """
         if removed := self._plans.removed_logs(plan.plan_id):
-            # Rows of these logs may have been handed over, in a range that nobody knows any more.
+            # Rows of these logs may have been returned to Spark, and their range is now unknown.
             log.warning(
                 "the logs of tasks %s of batch %s were removed from ZooKeeper, so the batch "
                 "is closed and their records are redelivered",
@@ -274,8 +274,8 @@ class StreamPlans:
             )
             return False
         if plan.aggregated_records == FAIL != self._aggregated_records:
-            # What its tasks published has no aggregate. With one option or another, what they did
-            # not read would be read in two ways if the option changed again.
+            # The published logs contain no aggregate. Reading the rest under the new option would
+            # make two ways of reading one plan, and the option may change again.
             log.warning(
                 "batch %s was planned while aggregatedRecords was %s, so it is closed. The next "
                 "batch reads the records that this batch had not read",
@@ -290,14 +290,14 @@ class StreamPlans:
 class Settled:
     """The result of settling a plan.
 
-    - `plan`: it; None if a part of it is gone.
-    - `reads`: what its tasks have read, by shard.
-    - `redelivered`: the shards whose records, or a part of them, are delivered again: what was read
-      of them is not in the states.
-    - `policy`: the mark of an application that tracks its records, or None.
-    - `report`: the outcomes of a tracked batch, or None. `unreported`: there is a mark but no done
-      report, so no state was written, and all records of the plan are delivered again.
-    - `acked`: how many of the rows that were read are acked now.
+    - `plan`: None if a part of the plan is gone from ZooKeeper.
+    - `reads`: the reads of the plan's tasks, one for each shard.
+    - `redelivered`: the shards of which at least some records are redelivered, because the states
+      do not contain their reads.
+    - `policy`: the outcome policy of an application that tracks its records, or None.
+    - `report`: the outcomes of a tracked batch, or None. `unreported`: there is a policy, but no
+      complete report. So no state was written, and all records of the plan are redelivered.
+    - `acked`: the number of rows that are acked now.
     """
 
     plan: Plan | None
@@ -310,7 +310,7 @@ class Settled:
 
     @property
     def new_reads(self) -> list[ShardReadResult]:
-        """Of the shards that the plan was to read new records of."""
+        """The reads of shards from which the plan was to read new records."""
         planned = {} if self.plan is None else self.plan.slices
         return [
             read
@@ -324,8 +324,8 @@ def _acked(
     planned: Mapping[str, ShardSlice],
     report: PlanReport | None,
 ) -> int:
-    """How many of the rows that were settled are acked: all but those that stay unresolved, and
-    those that were given up. A letter of a record that is not in the stream any more had no row.
+    """Return how many of the settled rows are acked: all except those that stay unresolved, were
+    dead-lettered or were dropped. A dead letter of an expired record had no row.
     """
     rows = sum(read.count + read.retry_rows for read in settled)
     if report is None:
@@ -350,9 +350,9 @@ def _acked(
 def _seen(
     results: Mapping[int, TaskResult], report: PlanReport | None, plan_id: str
 ) -> list[ShardReadResult]:
-    """What the tasks read whose results the report has seen; of an untracked batch, of all tasks.
+    """Return the reads of the tasks that are in the report; in an untracked batch, of all tasks.
 
-    A task that published after the report was done has given its rows to no sink of the batch.
+    The rows of a task that published after the report was complete have not reached the sink.
     """
     named = None if report is None else report.tasks
     late = [] if named is None else sorted(results.keys() - set(named))
@@ -367,7 +367,7 @@ def _seen(
 
 
 def _warn_of_gone(reads: Sequence[ShardReadResult], planned: Mapping[str, ShardSlice]) -> None:
-    """Warn of retries past the stream's retention."""
+    """Warn of retries whose records have expired."""
     gone = {
         read.shard_id: [
             f"{retry.retry.first}"
