@@ -1,6 +1,6 @@
-"""What one shard gives to a task. `ShardFeed`: its new records, read ahead, proposed for the log,
-and handed over as the log says. `find_retries`: its retries, found by the attempt that appends them
-to the log, and read again by the others.
+"""The records that a task reads from one shard. `ShardFeed` reads new records ahead, proposes them
+for the task's log, and returns them as the log says. `find_retries` finds the retries for the
+attempt that appends them to the log; `read_retries_again` reads them for the other attempts.
 """
 
 from __future__ import annotations
@@ -47,26 +47,27 @@ if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
 
 MAX_CONCURRENT = 8
-# Retries get at most half of a task's bytes and time where it may read new records too, so that
-# they do not delay these.
+# If a task may read new records, too, its retries get at most half of its bytes and time, so that
+# they do not delay the new records.
 RETRY_SHARE = 2
-ANSWERS = 2  # that say that nothing more is there, each of a new iterator; one proves nothing
+ANSWERS = 2  # empty responses, each of a new iterator, that prove the end; one proves nothing
 FIRST_PAGE_BYTES = 1024 * 1024
 MAX_SUBSCRIPTIONS = 16  # each has a thread; the other shards are polled
-# Beside the memory for pages. An event has a megabyte or two, or more where records are larger.
+# In addition to the memory for pages. An event has one or two megabytes, or more if records are
+# larger.
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-# A hint by another machine's clock, which may be wrong, is not heeded for longer.
+# A hint may come from another machine's wrong clock, so no wait for a hint is longer than this.
 _LONGEST_HINT_S = 60.0
-# Nobody waits for a subscription longer than for a poll: the service lets a poller wait until the
-# bytes of its last page are paid off, and for up to a second between calls. The next task does not
-# know how often this one was refused, so one refusal has to last.
+# A subscription that is silent for as long as a poll may take is given up: Kinesis delays a poll
+# until the bytes of the last page are paid off, and for up to a second between requests. A refused
+# subscription is not tried again by this task; the next task does not know about the refusal.
 _SILENT_S = 1.0
 _REFUSED_S = 60.0
 
 
 def subscriptions_of(consumer_arn: str, services: ProcessServices) -> Subscriptions:
-    """The subscriptions of one attempt of a task. They live as long as its read: no process surely
-    gets the same shard in the next batch.
+    """Return the subscriptions of one attempt of a task. They end with its read, because the next
+    batch may give the shard to another process.
     """
     return Subscriptions(
         subscribe=partial(services.client.subscribe, consumer_arn),
@@ -84,13 +85,13 @@ def subscriptions_of(consumer_arn: str, services: ProcessServices) -> Subscripti
 
 
 class ShardFeed:
-    """The pages of one shard from the plan's position on. For one thread; its getter fetches in
-    others.
+    """The pages of one shard, from the plan's position on. For one thread; its getter fetches in
+    other threads.
 
-    `first`: the first entry of the log for this shard, if it has one already: the read begins
-    there. `total_records`: the most records that may be read; `held_records`: the most that are
-    held. `subscriptions`: of the attempt; None: the shard is polled. `rows`: makes the rows of its
-    pages, and may refuse aggregates in them.
+    - `first`: the shard's first entry in the log, if there is one; then the read begins there.
+    - `total_records`: the limit of records to read. `held_records`: the limit of records in memory.
+    - `subscriptions`: the attempt's subscriptions; None if the shard is polled.
+    - `rows`: makes the rows of the pages, and may refuse aggregates.
     """
 
     def __init__(
@@ -110,13 +111,13 @@ class ShardFeed:
         self._services = services
         self._rows = rows
         self._expiry = ExpiryDetector(shard.verified_until_ms, retention_ms, shard.position)
-        self._rest: Page | None = None  # of a page that the log has cut
+        self._rest: Page | None = None  # the rest of a page of which the log has the first part
         self._pacer = services.pacers.of(shard.shard_id)
         if shard.next_read_ms is not None:
             wait_s = (shard.next_read_ms - services.clock.now_ms()) / 1000
             self._pacer.wait_for_others(services.clock.monotonic_s(), wait_s)
-        # No record lies between the plan's position and the first one that was read. So the plan's
-        # iterator serves for both.
+        # There is no record between the plan's position and the first record that was read. So the
+        # plan's iterator is right for both.
         start = shard.position if first is None or first.first is None else Position.at(first.first)
         self._polling = polling = self._shard_getter(start, iterator=shard.iterator)
         self._subscribed = None
@@ -152,7 +153,7 @@ class ShardFeed:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is held, with records or without."""
+        """Whether no page is held, not even an empty one."""
         return self._rest is None and self.getter.first() is None
 
     @property
@@ -161,7 +162,7 @@ class ShardFeed:
 
     @property
     def held_bytes(self) -> int:
-        """Memory of what is held."""
+        """The memory of the held pages."""
         return self.getter.buffered_bytes + (0 if self._rest is None else self._rest.payload_bytes)
 
     @property
@@ -170,13 +171,13 @@ class ShardFeed:
         return self._polling.may_have_ended
 
     def unsubscribe(self) -> None:
-        """End the subscription, if there is one. What is read from now on is polled."""
+        """End the subscription, if there is one. From now on the shard is polled."""
         if self._subscribed is not None:
             self._subscribed.close()
 
     def propose(self, room_bytes: int, *, at_least: int) -> tuple[ShardReadResult, bool]:
-        """The entry of what is held, as far as it fits, and whether it was cut. What is held stays
-        so until the entry is handed over.
+        """Return the log entry of the held pages, as far as they fit into `room_bytes`, and whether
+        it was cut. The pages stay held until the entry is handed over.
         """
         held = [] if self._rest is None else [self._rest]
         held += self.getter.pages()
@@ -199,7 +200,7 @@ class ShardFeed:
     def _entry(
         self, parts: list[Page], last: Page | None, lapsed_ms: int | None
     ) -> ShardReadResult:
-        """The result of reading `parts`; `last` is the last page, with records or without."""
+        """Return the entry for `parts`. `last`: the last page, which may be empty."""
         next_s = None if self._subscribed is None else self._subscribed.next_subscribe_s
         entry = ShardReadResult(
             shard_id=self.shard.shard_id,
@@ -209,7 +210,7 @@ class ShardFeed:
             throttled=self._polling.throttled,
             fallback=None if self._subscribed is None else self._subscribed.fallback,
         )
-        if last is None:  # no time, or no room: the plan's iterator was not used and is still good
+        if last is None:  # no time or no room: the plan's iterator is unused and still valid
             return entry
         now_s = self._services.clock.monotonic_s()
         ready_s = self._pacer.ready_at_s(now_s)
@@ -234,14 +235,12 @@ class ShardFeed:
         )
 
     def _wall_ms(self, monotonic_s: float) -> int:
-        """The time of this machine's clock when its monotonic one is there."""
+        """Convert a time of the monotonic clock to this machine's time of day."""
         clock = self._services.clock
         return clock.now_ms() + int((monotonic_s - clock.monotonic_s()) * 1000)
 
     def _users(self, parts: list[Page]) -> UserRecords | None:
-        """The records that are handed over of these pages; None where they are those of the
-        pages.
-        """
+        """The user records of these pages; None if no page contains an aggregate."""
         users = [self._rows.users(part) for part in parts]
         if not any(users):
             return None
@@ -252,9 +251,9 @@ class ShardFeed:
         return users_of_all(plain)
 
     def hand_over(self, entry: ShardReadResult, await_page: Callable[[], object]) -> Iterator[Page]:
-        """The records of an entry that has some and is the next one of this shard, and no others.
-        Calls `await_page` while a page is missing. Raises `DataLossError` where some are gone,
-        unless `failOnDataLoss` is false.
+        """Yield exactly the records of the shard's next entry that has records. Calls `await_page`
+        while a page is missing. Raises `DataLossError` if some records are gone, unless
+        `failOnDataLoss` is false.
         """
         if entry.first is None or entry.last is None:
             raise TaskLogError(
@@ -271,7 +270,7 @@ class ShardFeed:
             page = self._rest or self.getter.first()
             if page is None:
                 was_awaited = True
-                # Whatever the memory for pages and for events holds.
+                # Fetch even if the memory for pages or for events is used up.
                 self.getter.demand()
                 if self._subscribed is not None:
                     self._subscribed.demand()
@@ -280,8 +279,8 @@ class ShardFeed:
             if page.first is not None and page.first > entry.last:
                 break
             if page.first is not None and page.first < entry.first:
-                # Fetched before they expired. Another attempt did not see them any more, and its
-                # log is what all attempts hand over.
+                # These records were fetched before they expired. The attempt that wrote the log did
+                # not see them, and all attempts return the records of the log.
                 self._consume(page, page.up_to(SequenceNumber(entry.first.sequence - 1)))
                 continue
             part = page.head(page.up_to(entry.last))
@@ -293,10 +292,10 @@ class ShardFeed:
             if last is not None and last >= entry.last:
                 break
             if (part.ended or part.gone or part.at_tip) and self.is_drained:
-                answers += was_awaited  # a page that was held before may be older than the entry
+                answers += was_awaited  # a page held from before may be older than the entry
                 if answers == ANSWERS:
                     break
-                # The answer of one iterator proves nothing: read on with a new one.
+                # One iterator's empty response proves nothing: continue with a new iterator.
                 self.unsubscribe()
                 self._polling = self._shard_getter(
                     Position.at(entry.first) if last is None else Position.after(last)
@@ -312,35 +311,35 @@ class ShardFeed:
         self._expiry.follow(entry)
 
     def discard(self) -> None:
-        """Read no further, and let everything go that is held."""
+        """Stop reading, and release all held pages."""
         self.unsubscribe()
         self._rest = None
         self.getter.discard()
 
     def _consume(self, page: Page, count: int) -> None:
-        """Let the first `count` records of the oldest page go; all of it if it has no more."""
+        """Release the first `count` records of `page`, the oldest page."""
         if page is self._rest:
             self._rest = None
         elif not self.getter.drop(page):
-            return  # an empty page, replaced by a newer one
+            return  # it was an empty page, and a newer page has replaced it
         if count < page.count:
             self._rest = page.after(count)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRetries:
-    """The records found of a shard's retries, and the entry of the log that describes them."""
+    """The found records of a shard's retries, and the log entry that describes them."""
 
     deliveries: tuple[Delivery, ...]
     entry: ShardReadResult
 
 
 def find_retries(plan: TaskPlan, services: ProcessServices) -> list[FoundRetries]:
-    """The retries that were found, for the shards that have any planned. Retries that were not
-    searched for, for lack of time or bytes, are not counted in `retries_done`. Blocks on Kinesis.
+    """Find the retries of all shards that have planned retries. A retry that was not searched for,
+    because time or bytes ran out, is not counted in `retries_done`. Blocks on Kinesis.
 
-    The first shard's first record is held regardless of the bytes. Shards take turns at being
-    first, so none waits for ever. A shard that the plan knows to be gone is not asked for.
+    The first record of the first shard is returned however large it is. Shards take turns at being
+    first, so no shard waits for ever. A shard that is gone according to the plan is not requested.
     """
     shards = [shard for shard in plan.shards if shard.retries]
     if not shards:
@@ -377,9 +376,9 @@ def find_retries(plan: TaskPlan, services: ProcessServices) -> list[FoundRetries
 def read_retries_again(
     entry: ShardReadResult, plan: TaskPlan, services: ProcessServices
 ) -> Iterator[Delivery]:
-    """The retries of an entry that another attempt has appended, or this one has handed over.
-    Blocks on Kinesis. Raises `DataLossError` where some are gone, unless `failOnDataLoss` is
-    false.
+    """Read the retries of an entry that another attempt has appended, or whose records this attempt
+    has already returned. Blocks on Kinesis. Raises `DataLossError` if some are gone, unless
+    `failOnDataLoss` is false.
     """
     shard = next(shard for shard in plan.shards if shard.shard_id == entry.shard_id)
     reads = retries_with_rows(shard.retries, entry)
@@ -412,11 +411,11 @@ def _new_reader(
     budget: RetryByteBudget | None = None,
     at_least_one: bool = True,
 ) -> RetryReader:
-    """A reader whose retries are read as they failed, unpacked or `whole`, whatever the option is
-    now.
+    """Return a reader that reads each retry as it failed, unpacked or `whole`, regardless of the
+    present value of `aggregatedRecords`.
 
-    A plan of an earlier version says `whole` of none. It has a retry without a sub-sequence number
-    read whole, as the state has it (`state.codec.shard_states`).
+    A plan of an earlier version does not have `whole`: there, a retry without a sub-sequence number
+    is read whole, as in the shard's state (`state.codec.shard_states`).
     """
     return RetryReader(
         shard.shard_id,
@@ -430,8 +429,8 @@ def _new_reader(
 
 
 def report_data_loss(shard_id: str, what: str, settings: SourceSettings) -> None:
-    """Say of records that were read before that some are past the retention now: raise
-    `DataLossError`, or warn where `failOnDataLoss` is false.
+    """Report that some records of an earlier read have expired: raise `DataLossError`, or log a
+    warning if `failOnDataLoss` is false.
     """
     sentence = (
         f"shard {shard_id} of stream {settings.stream.name}: {what}. The others have expired "

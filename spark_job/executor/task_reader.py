@@ -1,12 +1,13 @@
-"""An executor's task: it reads, appends what it read to the task's log, and hands over the rows of
-the log.
+"""An executor's task. The task fetches pages, appends the ranges that it has read to the task's
+log, and returns the rows of the log.
 
-`state.task_log` has the rules. An attempt that appends and one that follows another's log run the
-same code: whatever is in the log is handed over next, from the pages that this attempt has fetched,
-or that it fetches for it. An attempt that loses an append keeps its pages, and follows.
+The rules of the log are in `state.task_log`. An attempt that appends to the log, and an attempt
+that follows the log of another attempt, run the same code: they return the rows of the log's next
+entry from pages that they have fetched, or fetch the pages for it. An attempt that loses the race
+for an append keeps its pages and follows the log.
 
-Fetches continue in the background while rows are handed over. So the task holds some pages, and no
-more, however large the batch is.
+Fetches continue in the background while rows are returned. So a task holds only some pages in
+memory, however large the batch is.
 """
 
 from __future__ import annotations
@@ -47,22 +48,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 STEP_S = 0.2
-SHORTEST_STEP_S = 0.001  # a remainder of a sum of floats may be too small to move a clock
+SHORTEST_STEP_S = 0.001  # a rounding error of floats may be too small to advance a clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How much an attempt reads before it appends. Attempts of one task may differ in it.
+    """How much an attempt reads before it appends. The attempts of one task may have different
+    paces.
 
-    - `round_bytes`: as soon as so much is held, it is appended.
-    - `linger_s`: what is held is appended after this time. The time doubles with each append of
-      less than `round_bytes`, so that a slow shard does not cost many writes.
-    - `max_small_rounds`: the next one of these after so many seals the log.
-    - `max_log_bytes`: a log of more bytes than that has no hints; if it still has more, it is
-      sealed. Another append fits into its znode.
-    - `held_bytes`: memory for pages that are read ahead: twice `round_bytes`, so that the next
-      round is fetched while this one is handed over. `held_records`: how many records of a shard
-      these may have, None for no limit.
+    - `round_bytes`: an append follows as soon as the held pages have this size.
+    - `linger_s`: an append follows after this time even with smaller pages. The time doubles with
+      each append below `round_bytes`, so that a slow shard does not cause many writes.
+    - `max_small_rounds`: after this number of appends below `round_bytes`, the next one seals the
+      log.
+    - `max_log_bytes`: a longer log loses its hints; if it is still longer, it is sealed. So one
+      more append always fits into the znode.
+    - `held_bytes`: the memory for pages that are read ahead. It is twice `round_bytes`, so that the
+      next round is fetched while this one is returned. `held_records`: the limit of held records of
+      a shard; None for no limit.
     """
 
     round_bytes: int = 16 * 1024 * 1024
@@ -86,12 +89,12 @@ def read_task(
     pace: Pace = DEFAULT_PACE,
     is_retry: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The task's rows as Arrow batches, in the order of its log: retries first, each shard's
-    records in their order. `columns`: of `spark_job.rows`, those that are wanted. `is_retry`: Spark
-    has run the task before, so this attempt does not subscribe. Blocks on Kinesis and ZooKeeper.
+    """Yield the task's rows as Arrow batches, in the order of its log: first the retries, then each
+    shard's records in their order. Blocks on Kinesis and ZooKeeper.
 
-    Raises `state.errors.PlanClosedError` when the plan was closed before this attempt could append,
-    `DataLossError` when records of the log are gone.
+    `columns`: the wanted columns of `spark_job.rows`. `is_retry`: Spark has run the task before, so
+    this attempt does not subscribe. Raises `PlanClosedError` if the plan was closed before this
+    attempt could append, and `DataLossError` if records of the log are gone.
     """
     with naming(services.settings):
         writer = TaskLogWriter.open(
@@ -117,7 +120,7 @@ class _Attempt:
         self._writer = writer
         self._services = services
         self._pace = pace
-        # None: the retries were not looked for, here or in the log.
+        # None: neither this attempt nor the log's author has searched for the retries yet.
         self._found: dict[str, FoundRetries] | None = {} if writer.log.entries else None
         self._waited_s = 0.0  # inside this attempt, not in its consumer
         self._small_rounds = 0
@@ -134,7 +137,7 @@ class _Attempt:
             )
             for shard in plan.shards
         }
-        # Whatever another attempt has published is a range to read, and that is polled.
+        # Ranges that another attempt has published are polled.
         subscriptions = (
             None
             if plan.consumer_arn is None or is_retry or not writer.is_new
@@ -167,7 +170,7 @@ class _Attempt:
             feed.unsubscribe()
 
     def _new_feeds(self, subscriptions: Subscriptions | None) -> dict[str, ShardFeed]:
-        """A feed for each shard that this attempt may read new records of."""
+        """A feed for each shard from which this attempt may read new records."""
         is_complete = self._writer.is_complete
         first: dict[str, ShardReadResult] = {}
         counts: dict[str, int] = {}
@@ -212,20 +215,20 @@ class _Attempt:
         if entry.count:
             feed = self._feeds[entry.shard_id]
             for page in feed.hand_over(entry, lambda: self._step(STEP_S, awaited=feed.getter)):
-                self._step(0)  # keeps fetching while the consumer has the rows
+                self._step(0)  # keep fetching while the consumer processes the rows
                 yield from rows.of_page(page)
 
     # appending
     def _append_next(self) -> None:
-        """Append what comes next, or follow the log if another attempt was faster. Then what this
-        one has fetched serves for that log as well.
+        """Append the next entries, or follow the log if another attempt was faster. The pages that
+        this attempt has fetched are then used for that log.
         """
         writer = self._writer
         new = self._next_log()
         if new is writer.log:
             return
         if writer.is_too_long(new):
-            new = new.without_hints()  # without hints it fits: the planner sees to that
+            new = new.without_hints()  # then it fits: the planner has divided tasks accordingly
             if not new.sealed and writer.is_too_long(new):
                 new = self._sealed(new).without_hints()
         if not writer.append(new):
@@ -235,7 +238,7 @@ class _Attempt:
             self._unsubscribe()
 
     def _sealed(self, new: TaskLog) -> TaskLog:
-        """`new` as the complete log, which also describes the shards without records."""
+        """Seal `new`, with entries for the shards without records."""
         begun = len(self._writer.log.entries)
         read = {entry.shard_id for entry in new.entries[begun:] if entry.count}
         tails = self._proposed(is_done=True).entries[begun:]
@@ -243,8 +246,8 @@ class _Attempt:
         return new.extended(others, seal=True)
 
     def _next_log(self) -> TaskLog:
-        """The log with its next entries: the retries first, then the new records. The log itself
-        where nothing is to be appended yet.
+        """Return the log with its next entries: first the retries, then the new records. Returns
+        the present log if there is nothing to append yet.
         """
         if self._found is None:
             found = find_retries(self._plan, self._services)
@@ -256,7 +259,7 @@ class _Attempt:
         return self._proposed(is_done=self._gather())
 
     def _gather(self) -> bool:
-        """Fetch until there is enough to append. Returns whether nothing more will be fetched."""
+        """Fetch until there is enough to append. Return whether fetching is finished."""
         linger_s = self._pace.linger_s * 2**self._small_rounds
         waited_s = 0.0
         while True:
@@ -277,14 +280,14 @@ class _Attempt:
         return sum(feed.held_bytes for feed in self._feeds.values())
 
     def _step(self, timeout_s: float, awaited: BufferedGetter | None = None) -> float:
-        """Go on with the fetches. Returns the seconds that it took."""
+        """Continue the fetches for up to `timeout_s`. Return the seconds that it took."""
         begun_s = self._services.clock.monotonic_s()
         fetched: list[BufferedGetter] = []
         try:
             fetched = self._reader.step(timeout_s, awaited)
         except UnreadableRecordError as exc:
-            # What is before a record that cannot be read goes out first; the next batch begins with
-            # that record, and raises its error.
+            # The records before the unreadable record are returned first. The next batch begins
+            # with the unreadable record, and raises its error.
             feed = self._feeds.get(exc.shard_id or "")
             was_read = exc.shard_id in self._writer.shards_read
             if feed is None or not (feed.held_records or was_read):
@@ -300,14 +303,15 @@ class _Attempt:
         return took_s
 
     def _close_feeds(self) -> None:
-        """Fetch no more of the shards whose time is over, or of any once there are enough bytes.
+        """Stop fetching from shards whose time is over, and from all shards if there are enough
+        bytes.
 
-        A shard without a record so far that is behind its tip (a run of empty pages) is read on
-        after the time box, up to the cap: its position moves only with a record. One whose end is
-        not proven yet is read on even then. The next attempt begins without the answers of this
-        one, so an attempt that stopped between them would never prove it.
-
-        An end in the log is final. Nothing follows it, even if this attempt has read on.
+        - A shard that is behind its tip and has returned no record yet (a run of empty pages) is
+          read beyond its time, up to the cap, because only a record moves its position.
+        - A shard whose end is not proven yet is read even beyond the cap. The next attempt starts
+          without this attempt's evidence, so attempts that stopped here would never prove the end.
+        - If the log contains the end of a shard, nothing follows, even if this attempt has read
+          more.
         """
         for shard_id in self._writer.shards_ended:
             if shard_id in self._feeds:
@@ -323,8 +327,9 @@ class _Attempt:
                 feed.unsubscribe()
 
     def _proposed(self, *, is_done: bool) -> TaskLog:
-        """The log with what is held, cut to the task's bytes; the log itself where nothing is held.
-        At least one record of the task is in it. `is_done`: nothing more will be fetched.
+        """Return the log with entries for the held pages, cut to the task's bytes, but with at
+        least one record. Returns the present log if no page is held. `is_done`: fetching is
+        finished.
         """
         log = self._writer.log
         room = self._plan.max_bytes - log.payload_bytes
@@ -348,7 +353,8 @@ class _Attempt:
         entries = [
             replace(entry, position=None) if shard_id in known else entry
             for shard_id, entry in proposed.items()
-            # An entry without records waits for the last round, unless there was one before.
+            # An entry without records is appended in the last round only, and only if the shard has
+            # no entry yet or has a page that none describes.
             if entry.count
             or (is_last and not (shard_id in known and self._feeds[shard_id].is_drained))
         ]
@@ -356,12 +362,12 @@ class _Attempt:
 
 
 class TaskLogWriter:
-    """The log of one task of a plan in the hands of one attempt, which appends to it, or follows
-    another attempt that was faster. For one thread. `open` and `append` block on ZooKeeper.
+    """One attempt's access to the log of its task. The attempt appends to the log, or follows the
+    log of an attempt that was faster. For one thread. `open` and `append` block on ZooKeeper.
 
-    - `log`: as it was read, appended or followed last.
-    - `is_complete`: nothing will be appended any more.
-    - `max_bytes`: a log of more bytes is too long.
+    - `log`: as last read or appended.
+    - `is_complete`: whether no attempt will append any more.
+    - `max_bytes`: the limit of the log's size.
     """
 
     def __init__(
@@ -373,14 +379,14 @@ class TaskLogWriter:
         self._max_bytes = max_bytes
         self.log = TaskLog() if stored.log is None else stored.log
         self._version = stored.version
-        # Nothing can be appended under a closed plan, so its log is complete as it is. Only at the
-        # beginning: an attempt that was open to append may have been overtaken meanwhile.
+        # Under a closed plan nothing can be appended, so the log is complete. This is only true
+        # when the attempt starts: later, `_follow` decides.
         self.is_complete = self.log.sealed or not stored.plan_is_open
-        self._cursor = 0  # entries that were handed over
+        self._cursor = 0  # the number of entries whose rows were returned
 
     @classmethod
     def open(cls, store: TaskLogStore, plan_id: str, task: int, *, max_bytes: int) -> TaskLogWriter:
-        """Read the log. Raises `PlanClosedError` where the plan was closed before anything was
+        """Read the log. Raises `PlanClosedError` if the plan was closed before any attempt has
         published.
         """
         stored = store.read_log(plan_id, task)
@@ -393,7 +399,7 @@ class TaskLogWriter:
 
     @property
     def is_new(self) -> bool:
-        """Whether no attempt has published anything, as far as this one knows."""
+        """Whether no attempt had published anything when this attempt last looked."""
         return self._version is None
 
     @property
@@ -407,8 +413,8 @@ class TaskLogWriter:
         return {entry.shard_id for entry in self.log.entries if entry.at_shard_end}
 
     def pending(self) -> Iterator[ShardReadResult]:
-        """The entries that were not handed over. One counts as handed over when the next one is
-        asked for.
+        """Yield the entries whose rows were not returned yet. An entry counts as returned when the
+        next one is requested.
         """
         while self._cursor < len(self.log.entries):
             yield self.log.entries[self._cursor]
@@ -418,8 +424,8 @@ class TaskLogWriter:
         return len(encode_unchecked(new)) > self._max_bytes
 
     def append(self, new: TaskLog) -> bool:
-        """Write `new`, which extends the log. False where another attempt was faster: then the log
-        is what that one has published.
+        """Write `new`, which extends the log. Returns False if another attempt was faster; `log` is
+        then the log of that attempt.
         """
         try:
             self._version = self._store.append_log(self._plan_id, self._task, new, self._version)
@@ -434,7 +440,7 @@ class TaskLogWriter:
         return True
 
     def _follow(self) -> None:
-        """Take over the log as it is now."""
+        """Replace the log by the one in ZooKeeper."""
         stored = self._store.read_log(self._plan_id, self._task)
         current = TaskLog() if stored.log is None else stored.log
         if not stored.plan_is_open and not current.sealed:
