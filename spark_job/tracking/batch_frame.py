@@ -1,7 +1,7 @@
 """The source rows of one batch, on the driver.
 
-They are read from Kinesis once and persisted while the batch runs. Single records are looked up in
-them by message id.
+The rows are read from Kinesis once, and persisted while the batch runs. Single records are found in
+the rows by their message id.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ _NO_RULES = BatchRules()
 
 
 def check_columns(frame: DataFrame) -> None:
-    """Raise `ConfigError` for a frame that lacks a column of the source.
-
-    Without these columns a record can be neither identified nor retried.
+    """Raise `ConfigError` for a frame that lacks a column of the source. Without these columns a
+    record can be neither identified nor retried.
     """
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
@@ -61,10 +60,11 @@ def check_columns(frame: DataFrame) -> None:
 
 
 class BatchFrame:
-    """Rows of the source, of a whole batch or of a part of one (under bisect).
+    """The rows of a batch, or of a part of a batch (under bisect).
 
-    The rows of a shard are in the order of their sequence numbers. Shards are named as `rules` name
-    them. `is_part`: the rows are a filter over persisted ones. Use it from one thread at a time.
+    The rows of a shard are in the order of their sequence numbers. Shards have the names that
+    `rules` uses. `is_part`: the rows are a filter over persisted rows. Use it from one thread at a
+    time.
     """
 
     def __init__(
@@ -83,23 +83,23 @@ class BatchFrame:
 
     @property
     def cheapest(self) -> DataFrame:
-        """All rows: the persisted ones if there are any, else rows that are read from Kinesis."""
+        """All rows: the persisted rows if there are any, otherwise rows to read from Kinesis."""
         return self._frame if self._persisted is None else self._persisted
 
     def rows(self) -> DataFrame:
-        """All rows, persisted at their first evaluation (in memory, else on disk)."""
+        """Return all rows, which are persisted at their first evaluation (in memory or on disk)."""
         if self._persisted is None:
             self._persisted = self._frame.persist(StorageLevel.MEMORY_AND_DISK)
         return self._persisted
 
     def given(self) -> DataFrame:
-        """The rows that the user's function gets: all but those that the rules withhold."""
+        """Return the rows that the user's function gets: all except those of withheld records."""
         if self._given is None:
             self._given = without(self.rows(), [record.message_id for record in self.withheld()])
         return self._given
 
     def withheld(self) -> list[FailedRecord]:
-        """Records that the rules withhold. The first call runs a job if a rule withholds."""
+        """Return the withheld records. The first call runs a job if a rule withholds records."""
         if self._withheld is None:
             rules = self.rules.of_shards
             withholds = any(of_shard.withholds for of_shard in rules.values())
@@ -107,17 +107,17 @@ class BatchFrame:
         return self._withheld
 
     def blocked_by(self, failed: Collection[FailedRecord]) -> list[FailedRecord]:
-        """Records that wait for these, which are not among them. Runs a job if any may."""
+        """Return the records that wait for these failed records. Runs a job if there may be one."""
         known = {record.message_id for record in failed}
         rules = failure_rules(failed, self.rules.on_failure)
         found = self.withheld_by(rules) if rules else []
         return [record for record in found if record.message_id not in known]
 
     def content(self, firsts: Mapping[str, SequenceNumber | None]) -> dict[str, ShardContent]:
-        """The content of the frame by shard. Runs a job.
+        """Return the content of the frame by shard. Runs a job.
 
-        `firsts`: the first new number that was published of each shard, None if there were only
-        retries. A row below it is a retry.
+        `firsts`: the first new sequence number that was published of each shard; None if there were
+        only retries. A row with a lower number is a retry.
         """
         published = [
             {"ofShard": shard, "sequence": str(first.sequence), "sub": first.sub}
@@ -148,21 +148,21 @@ class BatchFrame:
     def content_of(
         self, partitions: Sequence[int], firsts: Mapping[str, SequenceNumber | None]
     ) -> dict[str, ShardContent]:
-        """The content of some partitions, by shard. Runs a job on them.
+        """Return the content of some partitions, by shard. Runs a job on these partitions only.
 
-        A function that takes a part of its frame leaves the other partitions unread. A job over all
-        partitions would read and publish their records, though the function has not seen them.
+        A function that uses only a part of its frame leaves partitions unread. A job over all
+        partitions would read and publish their records, although the function has not seen them.
         """
         rdd = self.rows().select("messageId").rdd
         context = self.rows().sparkSession.sparkContext
         return merge_content(context.runJob(rdd, partial(counted, firsts), list(partitions)))
 
     def count(self) -> int:
-        """The number of rows. Runs a job over all partitions, which persists them."""
+        """Return the number of rows. Runs a job over all partitions, and so persists them."""
         return self.rows().count()
 
     def first_numbers(self, shard_id: str, count: int) -> list[SequenceNumber]:
-        """The numbers of the first `count` rows of a shard, ascending. Runs a job."""
+        """Return the sequence numbers of a shard's first `count` rows, ascending. Runs a job."""
         number = _number("sequenceNumber", "subSequenceNumber")
         rows = self.rows().where(self._shard == shard_id).select(number.alias("number"))
         found = values(rows.orderBy("number").limit(count), "number")
@@ -171,9 +171,8 @@ class BatchFrame:
     def first_rows(
         self, shards: Sequence[str], last: tuple[str, SequenceNumber] | None
     ) -> BatchFrame:
-        """A frame of all rows of `shards`, and of those of one `last` shard up to this number.
-
-        Its rows come from this frame, which must be closed after it.
+        """Return a frame of all rows of `shards`, and of the rows of one more shard, `last`, up to
+        a sequence number. Close it before this frame, from which its rows come.
         """
         wanted = self._shard.isin(*shards)
         if last is not None:
@@ -189,7 +188,7 @@ class BatchFrame:
         return BatchFrame(self.rows().where(wanted), self.rules)
 
     def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
-        """The records that these rules withhold. Runs a job."""
+        """Return the records that these rules withhold. Runs a job."""
         finder = WithheldRowFinder(rules, with_keys=self.rules.on_failure is OnFailure.BLOCK_KEY)
         found = (
             map_in_arrow(
@@ -208,7 +207,7 @@ class BatchFrame:
         ]
 
     def order_keys(self, ids: Collection[str]) -> dict[str, str]:
-        """`order_key` by message id, of those ids that the function got. Runs a job."""
+        """Return the order key of each of these ids that the function got. Runs a job."""
         found = only(self.given(), ids).select("messageId", "partitionKey").toArrow().to_pylist()
         keys = {}
         for row in found:
@@ -217,9 +216,9 @@ class BatchFrame:
         return keys
 
     def ordinals(self) -> dict[str, int]:
-        """The ordinal of each message id among the batch's records of its shard.
+        """Return the ordinal of each message id among the batch's records of its shard.
 
-        Runs a job and holds all message ids in memory, so it is for outages only.
+        Runs a job and collects all message ids, so it is for outages only.
         """
         by_shard: dict[str, list[tuple[SequenceNumber, str]]] = {}
         for message_id in values(self.rows(), "messageId"):
@@ -232,15 +231,15 @@ class BatchFrame:
         }  # fmt: skip
 
     def token(self) -> str:
-        """32 hexadecimal digits that identify the set of the given records. Order and attempt do
-        not change it. Runs a job.
+        """Return 32 hexadecimal digits that identify the set of the function's records, regardless
+        of their order and attempts. Runs a job.
         """
         number = [self._shard, F.col("sequenceNumber"), F.col("subSequenceNumber")]
         row = (
             self.given()
             .agg(
                 F.count(F.lit(1)).alias("count"),
-                # Two hashes, as two records may have one in common.
+                # Two hashes, because two records may share one.
                 F.bit_xor(F.xxhash64(*number)).alias("first"),
                 F.bit_xor(F.xxhash64(F.lit("second"), *number)).alias("second"),
             )
@@ -250,21 +249,21 @@ class BatchFrame:
         return hashlib.sha256(f"{row['count']}:{first:x}:{second:x}".encode()).hexdigest()[:32]
 
     def indexes(self) -> list[int]:
-        """The indexes of the given rows, ascending, for `part`. Runs a job."""
+        """Return the indexes of the function's rows, ascending, for `part`. Runs a job."""
         return sorted(values(self._indexed(), INDEX))
 
     def part(self, first: int, last: int) -> BatchFrame:
-        """The given rows from index `first` to `last`, both inclusive, as a frame of its own."""
+        """Return a frame of the function's rows from index `first` to `last`, both inclusive."""
         rows = self._indexed().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last)).drop(INDEX)
         return BatchFrame(rows, replace(self.rules, of_shards={}), is_part=True)
 
     def _indexed(self) -> DataFrame:
-        # Of the persisted rows, whose partitions and order stay: so each row keeps its number.
+        # Persisted rows keep their partitions and their order, so each row keeps its index.
         numbered = self.rows().withColumn(INDEX, F.monotonically_increasing_id())
         return without(numbered, [record.message_id for record in self.withheld()])
 
     def message_ids(self) -> list[str]:
-        """The message ids of the given rows. Runs a job."""
+        """Return the message ids of the function's rows. Runs a job."""
         return values(self.given(), "messageId")
 
     @property
@@ -279,9 +278,8 @@ class BatchFrame:
 
 
 def _number(sequence: str, sub: str) -> Column:
-    """A sequence number in an order that Spark can compare.
-
-    It is a text without leading zeros, so the longer text is the greater number.
+    """Return a sequence number in a form that Spark can order. It is a text without leading zeros,
+    so a longer text is a greater number.
     """
     return F.struct(
         F.length(sequence).alias("length"),

@@ -1,4 +1,4 @@
-"""Runs the user's function on a batch, and, with bisect, on parts of a batch that fails."""
+"""Runs the user's function on a batch and, with bisect, on the parts of a failing batch."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ log = logging.getLogger("kinesis_spout")
 
 @dataclass(slots=True)
 class BatchRun:
-    """The result of running a batch.
+    """The result of running the user's function on a batch.
 
-    `failures` are by message id. `in_parts`: an evaluation may be of a part of the records.
+    `failures`: by message id. `in_parts`: an evaluation may cover only a part of the records.
     """
 
     frame: BatchFrame
@@ -51,10 +51,10 @@ class BatchRun:
         *,
         are_all: bool,
     ) -> dict[str, ShardContent]:
-        """The content of the batch by shard. May run a job.
+        """Return the content of the batch by shard. May run a job.
 
-        `firsts` is that of `BatchFrame.content`. `partitions` are those that were read, perhaps not
-        all of them, because the function took only a part of its frame.
+        `firsts`: see `BatchFrame.content`. `partitions`: the partitions that were read. These may
+        not be all partitions, because the function may use only a part of its frame.
         """
         if self._has_evaluated_all:
             return dict(self.evaluations[0].content)
@@ -65,14 +65,14 @@ class BatchRun:
         return self.frame.content_of(sorted(partitions), firsts)
 
     def all_failures(self) -> list[FailedRecord]:
-        """The failures, and the records that were withheld from the function. May run a job."""
+        """Return the failed records and the withheld records. May run a job."""
         if not self._has_evaluated_all and self.frame.is_persisted:
             for record in self.frame.withheld():
                 self.failures.setdefault(record.message_id, record)
         return list(self.failures.values())
 
     def with_ordinals(self, failed: Sequence[FailedRecord]) -> Sequence[FailedRecord]:
-        """The same records with their ordinals. Runs a job if the evaluations do not tell them."""
+        """Return the same records with their ordinals. Runs a job if the ordinals are unknown."""
         if all(record.ordinal is not None for record in failed) and all(
             one.in_order for one in self.evaluations
         ):
@@ -88,10 +88,10 @@ class BatchRun:
 def run_batch(
     process: Callable[[TrackedBatch], object], frame: BatchFrame, batch_id: int, *, bisect: bool
 ) -> BatchRun:
-    """Run the function on the batch, and return the failures that it noted.
+    """Run the function on the batch, and return the records that it failed.
 
-    An error of the function is raised. With `bisect` the batch is then run in parts, and the error
-    is raised only if most of the batch fails.
+    Raises the function's error. With `bisect`, the batch is run in parts first, and the error is
+    raised only if most of the batch fails.
     """
     if not bisect:
         run = BatchRun(frame)
@@ -107,7 +107,7 @@ def run_batch(
 
 
 def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: BatchRun) -> None:
-    """Run the function on a batch or part. On an error, discard its failures and evaluations."""
+    """Run the function on a batch or a part. If it raises, discard its failures."""
     try:
         with running(batch):
             process(batch)
@@ -126,7 +126,7 @@ def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: B
 def _run_in_parts(
     process: Callable[[TrackedBatch], object], frame: BatchFrame, run: BatchRun, error: Exception
 ) -> None:
-    """Run a batch that failed with `error` in parts, and note the records that fail in them.
+    """Run a batch that failed with `error` in parts, and note the records that fail.
 
     Raises `error` if most of the batch fails.
     """

@@ -1,31 +1,32 @@
 """The `foreachBatch` function of a tracked query: runs the user's function, and reports failures.
 
-The protocol. The report of a batch is a znode beside its plan. In a tracked application a plan is
-acked only if its report is done; any other plan is delivered again. A batch goes through these
-steps, and an error in any of them fails the batch:
+The protocol: the report of a batch is a znode beside its plan. In a tracked application, the
+records of a plan are acked only if its report is complete; otherwise they are redelivered. A batch
+goes through these steps, and an error in any step fails the batch:
 
-1. Mark the application as tracked, once per query run. From then on a plan without a done report is
-   redelivered, so a batch that is lost before step 3 is safe too.
+1. Mark the application as tracked, once per query run. From then on, a plan without a complete
+   report is redelivered. So a batch that is lost before step 3 is safe, too.
 2. Find the open plan. The source keeps at most one plan open, so it is the plan of this batch. If
-   none is open, the batch is a replay whose plan was closed since. A report that is done holds, and
-   the function is not called again. Without one, it is called, and nothing is acked. Where only
-   some of the batch's streams have such a report, the function is not called for the others alone:
-   a sink that overwrites by batch would lose what that report acks.
-3. Open the report, with a random token, before the function starts. This voids a report that an
-   earlier run of the batch has finished: sinks are about to be written again, with other outcomes
-   perhaps. It counts as an opening without an answer until step 7, or until the batch has failed.
-4. Run the user's function, and collect the failed records. After several openings without an
-   answer, it gets only a part of the batch (`poison_search`).
-5. Check that the batch's rows are those that the tasks have published. If the missing ones have
-   expired since, the batch ends here, without a report.
+   no plan is open, Spark replays a batch whose plan was closed in the meantime. If that plan has a
+   complete report, the report stays valid and the function is not called again. If it has none, the
+   function is called, and nothing is acked. If only some of the batch's streams have a complete
+   report, the function is not called for the other streams alone: a sink that overwrites a batch's
+   output would lose the records that the report acks.
+3. Open the report, with a random token, before the function starts. This voids the report of an
+   earlier run of the batch, because the sinks will be written again, perhaps with other outcomes.
+   The opening counts as unanswered until step 7, or until the batch fails.
+4. Run the user's function, and collect the failed records. After several unanswered openings, the
+   function gets only a part of the batch (`poison_search`).
+5. Check that the batch's rows are the rows that the tasks have published. If rows are missing
+   because their records have expired, the batch ends here, without a report.
 6. Decide on the failed records, and write the dead letters.
-7. Finish the report: it is done, and holds the records that stay unresolved. All others are acked
-   when the driver settles the plan. This is written also when nothing failed.
+7. Finish the report. The complete report contains the records that stay unresolved; all other
+   records are acked when the driver settles the plan. A report is written even if no record failed.
 
-Why compare-and-set: this code runs in the driver's main process, and the owner of the shard states
-is another process, so it does not hold the owner's lock. A second process may run the same batch
-(a zombie, or a restarted query). Step 7 therefore succeeds only if the plan is still open and
-nobody has opened the report since step 3. Otherwise the batch fails, and nothing of it is acked.
+Why compare-and-set: this code runs in Spark's main driver process. The owner of the shard states is
+another process, so this code does not have the owner's lock. A second process may run the same
+batch (a zombie, or a restarted query). So step 7 succeeds only if the plan is still open and no
+process has opened the report since step 3. Otherwise the batch fails, and no record is acked.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 TOKEN_BYTES = 8
-RUN_PROPERTY = "spark.jobGroup.id"  # Spark sets it to the id of the query run
+RUN_PROPERTY = "spark.jobGroup.id"  # Spark sets this to the id of the query run
 
 
 class Tracked:
@@ -125,16 +126,16 @@ class Tracked:
         self._succeeded_ms: int | None = None
 
     def __getstate__(self) -> object:
-        """Only Spark Connect pickles the function of `foreachBatch`: at `foreachBatch`, before the
-        query starts.
+        """Refuse Spark Connect, which alone pickles the function: in the call of `foreachBatch`,
+        before the query starts.
         """
         raise SparkConnectError
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Process one batch and report it (module docstring).
+        """Process one batch and report its outcomes (see the module's docstring).
 
-        Blocks on Spark, ZooKeeper and the sinks. Raises what the user's function or a sink raises,
-        and `KinesisError` or the store's errors; then nothing of the batch is acked.
+        Blocks on Spark, ZooKeeper and the sinks. Raises the errors of the user's function and of
+        the sinks, `KinesisError` and the store's errors; then no record of the batch is acked.
         """
         refuse_connect(frame)
         check_columns(frame)
@@ -144,8 +145,8 @@ class Tracked:
         closed = [stream for stream, plan in plans if plan is None]
         parts: list[StreamPart] = []
         try:
-            # Before a report is opened, since that voids it: what a done report of an open plan
-            # acks holds as well. An open plan without one is delivered again.
+            # This check comes before any report is opened: opening voids a complete report, also
+            # that of an open plan. An open plan without a complete report is redelivered.
             if closed and self._is_held(frame, closed, batch_id):
                 return
             if not still_open:
@@ -161,13 +162,13 @@ class Tracked:
             for part in parts:
                 part.store.reports.answer(part.opened)
         except BaseException as exc:
-            # An error is an answer, unless the batch failed because a process died. It is noted at
-            # best: without the note, the next delivery is taken for one more after a crash.
+            # An error answers the opening, unless the batch failed because a process died. If this
+            # cannot be stored, the next delivery counts as one more delivery after a crash.
             if not died(exc):
                 with suppress(Exception):
                     for part in parts:
                         part.store.reports.answer(part.opened)
-                # The error ends the query, so somebody who looks at the application is told.
+                # The error ends the query, so it is stored for `status` and `explain`.
                 end = failure(reported_failure(exc), self._clock.now_ms())
                 for stream in self._streams:
                     amend_newest_run(_store(stream).runs, lambda runs: runs.ended(end))
@@ -178,9 +179,9 @@ class Tracked:
         """Mark the application as tracked on each of its streams, once per query run. Raises
         `DeadLetterError` where its letters have no place.
 
-        Before all else: the plan of a batch that cannot be reported must not be settled as acked.
-        An instance may serve several runs, and a query with `wholeBatchAck` may have taken the mark
-        off between them.
+        This comes first, because a plan whose batch cannot be reported must not be settled as
+        acked. One instance may serve several runs, and a query with `wholeBatchAck` may have
+        removed the mark between two runs.
         """
         run = frame.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
         if self._marked_run != run:
@@ -191,10 +192,12 @@ class Tracked:
             self._marked_run = run
 
     def _is_held(self, frame: DataFrame, closed: Sequence[SourceSettings], batch_id: int) -> bool:
-        """Whether a done report of this batch holds for one of the streams, whose plans are closed.
+        """Whether this batch has a complete report for one of these streams, whose plans are
+        closed.
 
-        What it acks is not redelivered. Called again, the function could fail a record that it did
-        not fail before, and a sink that overwrites by batch would lose it.
+        The records that such a report acks are not redelivered. If the function were called again,
+        it could fail a record that had not failed before, and a sink that overwrites a batch's
+        output would lose that record.
         """
         for stream in closed:
             known = self._reported_plan(stream, frame)
@@ -213,8 +216,9 @@ class Tracked:
         return False
 
     def _reported_plan(self, stream: SourceSettings, frame: DataFrame) -> str | None:
-        """The closed plan of this batch if it has a done report, else None. It is known by its
-        rows: the pointer may name a newer one. They are read only if some plan has a report.
+        """The closed plan of this batch, if it has a complete report. The plan is recognised by its
+        rows, because the pointer may name a newer plan. Rows are read only if some plan has a
+        report.
         """
         store = _store(stream)
         reported = [one for one in store.plans.known() if store.reports.read(one) is not None]
@@ -230,20 +234,20 @@ class Tracked:
                 except BatchContentError:
                     continue
                 except RowsExpiredError:
-                    pass  # the plan's rows, as far as they have not expired
+                    pass  # these are the plan's rows, except for expired records
                 return plan_id
         return None
 
     def _rows_of(self, frame: DataFrame, streams: Sequence[SourceSettings]) -> DataFrame:
-        """The rows of some of the query's streams."""
+        """The rows of these streams of the query."""
         if len(streams) == len(self._streams):
             return frame
         return frame.where(F.col("streamName").isin([stream.label for stream in streams]))
 
     def _refuse_foreign(self, frame: DataFrame) -> None:
-        """Raise `ConfigError` for rows that cannot be of this source, as no plan of it was ever
-        made. Nobody would redeliver those that fail: the source that they are of need not be
-        tracked. May run a job.
+        """Raise `ConfigError` for rows that cannot come from this source, because it has never made
+        a plan. Failed records would not be redelivered, since their own source may be untracked.
+        May run a job.
         """
         stream = self._streams[0]
         if all(_store(one).plans.pointer() is None for one in self._streams) and frame.take(1):
@@ -255,9 +259,8 @@ class Tracked:
             )
 
     def _run_unreported(self, frame: DataFrame, batch_id: int) -> None:
-        """Run a batch whose plan was closed without a report, and only log its failures.
-
-        Nothing of it is acked. The shard states bring its records again.
+        """Run a batch whose plan was closed without a report. Its failures are only logged. No
+        record is acked, so later batches redeliver its records.
         """
         with (
             closing(self._batch_frame(frame, {})) as batch,
@@ -278,8 +281,8 @@ class Tracked:
         with naming(stream):
             opened = store.reports.open(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
         failpoint("report-opened")
-        # The states tell the earlier failures of the plan's retries, and the records that wait
-        # outside the plan. Without either they are not read.
+        # The states contain the earlier failures of the plan's retries, and waiting records that
+        # are not in the plan. They are read only if either is needed.
         has_retries = any(shard.retries for shard in plan.slices.values())
         needs_states = has_retries or self._options.policy.on_failure is not OnFailure.CONTINUE
         return StreamPart(
@@ -308,12 +311,12 @@ class Tracked:
                 closing(self._run(parts, batch, step, batch_id)) as run,
             ):
                 rows = _checked_rows(parts, run)  # 5
-                # No results: the function has read nothing, so nothing can have failed.
+                # Without results, the function has read no row, so no record can have failed.
                 failed = run.all_failures() if any(part.results for part in parts) else []
                 check_failures(failed, parts)
                 now_ms = self._clock.now_ms()
-                # 6. All letters are written before the first report is done: a plan that is done is
-                # acked, also if the letters of another stream fail.
+                # 6. All letters are written before the first report is complete: a complete report
+                # acks its records, even if writing the letters of another stream fails.
                 decided = [(part, self._decide(part, run, failed, now_ms)) for part in parts]
                 for part, outcomes in decided:
                     write_letters(part, outcomes.letters, run, self._options)
@@ -331,9 +334,10 @@ class Tracked:
 
     # 4: the function
     def _search_step(self, parts: Sequence[StreamPart], batch: BatchFrame) -> SearchStep | None:
-        """How many records the function is given in a search for poison; None: there is none.
+        """The number of records that the function gets in a search for poison; None if there is no
+        search.
 
-        A search reads all tasks first: what they published fixes the order of the rows.
+        A search first reads the rows of all tasks: their logs determine the order of the rows.
         """
         openings = max(part.opened.openings for part in parts)
         limits = [part.plan.delivery_limit for part in parts]
@@ -356,7 +360,7 @@ class Tracked:
         step: SearchStep | None,
         batch_id: int,
     ) -> BatchRun:
-        """Call the function, unless its only record is poison that may not be tried again."""
+        """Call the function, unless its only record is poison without attempts left."""
         poison = None if step is None else self._exhausted_poison(parts, batch, step)
         if poison is not None:
             return BatchRun(batch, failures={poison.message_id: poison})
@@ -365,11 +369,11 @@ class Tracked:
     def _exhausted_poison(
         self, parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep
     ) -> FailedRecord | None:
-        """The only record of the batch, if it may not be tried again because its deliveries have
-        ended the process.
+        """The only record of the batch, if its deliveries have ended the process so often that it
+        has no attempts left.
         """
         ids = batch.message_ids() if step.unanswered else []
-        if not ids:  # the record is withheld for another reason
+        if not ids:  # the only record is withheld for another reason
             return None
         record = FailedRecord.of(ids[0], Outcome.EXHAUSTED)
         attempts = record.attempt - 1 + step.unanswered
@@ -410,10 +414,10 @@ class Tracked:
             whole=mode_of(part.plan, part.settings) == RAW,
         )
         if not part.states and nothing_succeeded(own, context.records):
-            # Records that failed before may tell an outage. The states are read only here, because
-            # a batch without any success is rare.
+            # Earlier failures may show an outage. The states are read here only, because a batch
+            # without any success is rare.
             context = dataclasses.replace(context, states=_all_states(part.settings))
-        # Neighbours are queued as one range in an outage, and the order of the rows tells them.
+        # In an outage, neighbours are queued as one range, which needs the order of the rows.
         return decide(run.with_ordinals(own) if is_outage(own, context) else own, context)
 
     # 7: the end of the report
@@ -435,8 +439,8 @@ class Tracked:
 
 
 def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> BatchFrame:
-    """The frame of the records that the function is given: the first ones, stream by stream. Each
-    part is told its own.
+    """Return the frame of the records that the function gets: the first `step.records` records,
+    stream by stream. Sets the subset and the results of each part.
     """
     left, records = step.records, sum(rows_in(part.results) for part in parts)
     shards: list[str] = []
@@ -452,12 +456,12 @@ def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> 
             chosen = first_rows(part.results, left)
             cut_shard = part.in_batch(chosen.last)
             shards += map(part.in_batch, chosen.shards)
-            # One more, if there is one: it is the first that is deferred.
+            # One record more, if there is one: the first record that is deferred.
             numbers = batch.first_numbers(cut_shard, chosen.rows + 1)
             last = cut_shard, numbers[chosen.rows - 1]
             left = 0
         given = subset(chosen, numbers, part.plan, part.results, part.states)
-        # The limit of the next plan goes by the rows of all streams, as this one does.
+        # The limit of the next plan counts the rows of all streams, like this one.
         part.subset = dataclasses.replace(given, records=step.records)
         part.results = given.results
     if step.records < records:
@@ -469,20 +473,21 @@ def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> 
             step.records,
             records,
         )
-    # A frame of its own, also of all rows: `batch` was read by the search, and does not tell
-    # whether the function has read it.
+    # A new frame, even if it has all rows: the search has read `batch`, so `batch` would not show
+    # whether the function has read its rows.
     return batch.first_rows(shards, last)
 
 
 def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
-    """The number of the batch's rows, which must be those that the tasks have published.
+    """Check that the batch's rows are the rows that the tasks have published, and return their
+    number.
 
     Blocks on ZooKeeper, and on a Spark job unless the function has counted the rows.
     """
     for part in parts:
         if not run.has_read:
-            part.results, part.subset = {}, None  # so that the report is of no task
-        elif part.subset is None:  # else they were read before the function was called
+            part.results, part.subset = {}, None  # so that the report names no task
+        elif part.subset is None:  # otherwise they were read before the function was called
             part.read_results()
     tasks = [part.first_task + task for part in parts for task in part.results]
     are_all = len(tasks) == sum(len(part.plan.tasks) for part in parts)
@@ -492,7 +497,7 @@ def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
 
 
 def _firsts(parts: Sequence[StreamPart]) -> dict[str, SequenceNumber | None]:
-    """By shard, the first new number that was published; None if there were only retries."""
+    """Return the first new sequence number that was published, by shard; None for only retries."""
     return {
         part.in_batch(shard): read.first for part in parts for shard, read in part.reads.items()
     }
@@ -503,10 +508,10 @@ def _store(stream: SourceSettings) -> StoreTopics:
 
 
 def _open_plan(stream: SourceSettings) -> Plan | None:
-    """The open plan of the stream, which is the plan of the batch; None if no plan is open.
+    """Return the stream's open plan, which is the plan of the batch.
 
-    No plan is open if Spark repeats a batch whose plan was closed since. A new plan redelivers its
-    records.
+    None if no plan is open: Spark repeats a batch whose plan was closed in the meantime, and a new
+    plan redelivers its records.
     """
     plans = _store(stream).plans
     pointer = plans.pointer()
