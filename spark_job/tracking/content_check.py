@@ -1,11 +1,11 @@
-"""Compares the rows of a batch, shard by shard, with those that the tasks of its plan published.
+"""Compares the rows of a batch, shard by shard, with the rows that the tasks of its plan published.
 
-They must be the same: the plan is settled by what was published, so rows that were filtered out
-before the user's function would be acked unseen.
+Both must be the same. Settling acks what was published, so a row that was filtered out before the
+user's function would be acked unseen.
 
-A batch that is replayed after its first rows have expired holds fewer rows (`failOnDataLoss` is
-false, or its tasks would have failed). That is nobody's fault, and the batch is not refused: it
-ends without a report, so its plan is redelivered, and the next plan reads what is left.
+A batch that is replayed after its first rows have expired contains fewer rows (with
+`failOnDataLoss` false; otherwise its tasks would have failed). Such a batch is not refused. It ends
+without a report, so its records are redelivered, and the next plan reads the records that are left.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class BatchContentError(KinesisError):
-    """A batch does not hold the rows that the tasks of its plan published. Nothing is acked."""
+    """A batch does not have the rows that the tasks of its plan published. Nothing is acked."""
 
 
 def foreign_id(message_id: str) -> BatchContentError:
-    """The error for a record whose message id is not of the batch's source: ids name
-    the stream in a query of several streams, and not in a query of one.
+    """Return the error for a record whose message id belongs to another source. Message ids name
+    the stream only in a query of several streams.
     """
     return BatchContentError(
         f"the batch's frame contains record {message_id}, but the source of tracked(...) names its "
@@ -40,7 +40,7 @@ def foreign_id(message_id: str) -> BatchContentError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardContent:
-    """The rows of one shard: count, first and last of the new ones, and the count of retries."""
+    """The rows of one shard: count, first and last of the new rows, and the number of retries."""
 
     shard_id: str
     new_count: int = 0
@@ -71,7 +71,7 @@ def merge_content(parts: Iterable[ShardContent]) -> dict[str, ShardContent]:
 
 
 def reads_of(results: Mapping[int, TaskResult]) -> dict[str, ShardReadResult]:
-    """What the tasks have read, by shard."""
+    """Return the reads of the tasks, by shard."""
     return {read.shard_id: read for task in results.values() for read in task.shards}
 
 
@@ -82,11 +82,11 @@ def check_content(
     *,
     has_expired: Callable[[ShardContent, ShardReadResult], bool],
 ) -> list[str]:
-    """The shards of which the first published rows have expired, ascending; an empty list if the
-    batch holds all rows.
+    """Return the shards whose first published rows have expired, ascending; an empty list if the
+    batch has all rows.
 
-    `has_expired` is asked of each shard that holds other rows than were published. Raises
-    `BatchContentError` for the first one of which it says no.
+    `has_expired` is called for each shard whose rows are not the published rows. Raises
+    `BatchContentError` for the first shard for which it returns false.
     """
     reads = reads_of(results)
     expired: list[str] = []
@@ -110,7 +110,7 @@ def check_content(
 def lowest_published(
     read: ShardReadResult, retries: Sequence[PlannedRetry]
 ) -> SequenceNumber | None:
-    """The first number of the shard that was published; `retries` are those with rows."""
+    """Return the shard's first published number. `retries`: the retries that have rows."""
     firsts = [retry.first for retry in retries] + ([] if read.first is None else [read.first])
     return min(firsts, default=None)
 
@@ -121,10 +121,10 @@ def is_what_is_left(
     retries: Sequence[PlannedRetry],
     oldest: SequenceNumber | None,
 ) -> bool:
-    """Whether the rows that are missing from a shard are the ones that have expired, and no others.
+    """Whether a shard's missing rows are exactly its expired rows.
 
-    `oldest` is the first number that the service has from `lowest_published` on, asked for after
-    the rows were read; None if it has none.
+    `oldest`: the first sequence number in the stream from `lowest_published` on, requested after
+    the rows were read; None if there is none.
     """
     left = sum(retry.count for retry in retries if oldest is not None and retry.first >= oldest)
     retries_expired = left <= found.retry_rows < read.retry_rows and any(
@@ -139,16 +139,16 @@ def is_what_is_left(
     if found.first is None:
         return oldest is None or oldest > read.last
     is_rest = found.new_count < read.count and found.last == read.last
-    # More may have expired since the rows were read, but nothing came back.
+    # More records may have expired since the rows were read, but an expired record stays expired.
     return is_rest and (oldest is None or oldest.sequence >= found.first.sequence)
 
 
 def counted(
     firsts: Mapping[str, SequenceNumber | None], rows: Iterable[Sequence[str]]
 ) -> list[ShardContent]:
-    """The contents of a partition, from rows of a `messageId` each. Runs on an executor.
+    """Return the contents of a partition, from rows of `messageId`. Runs on an executor.
 
-    `firsts`: the first new number of each shard, None for a shard that only had retries.
+    `firsts`: the first new number of each shard; None for a shard with retries only.
     """
 
     def content_of(message_id: str) -> ShardContent:

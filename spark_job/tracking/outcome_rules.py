@@ -1,52 +1,54 @@
-"""Decides the outcome of each record of a batch that was not simply processed. Pure.
+"""Decides on each record of a batch that was not simply processed. Pure.
 
-    noted of the record (`Outcome`)         decision
+    outcome (`Outcome`)                     decision
     --------------------------------------  --------------------------------------------------
     REJECT: rejected, or malformed          dead letter, now
-    RETRY, its last attempt or too old      dead letter
-    RETRY                                   queued: one attempt more, due after its backoff, or
-                                            after the delay that the function asked for
+    RETRY, without attempts left, or too    dead letter
+      old
+    RETRY                                   queued: one more attempt, due after its backoff, or
+                                            after the delay that the function requested
     RETRY, in an outage                     queued: attempts unchanged, due after the outage's
                                             backoff
-    RETRY, suspected of an outage           queued: attempts unchanged, due after the time that it
-                                            has failed for, at least after the first backoff, or
-                                            after the delay that the function asked for
-    UNCOUNTED: it failed with others        queued: attempts unchanged, due after the first
-      (bisect)                              backoff
-    ALONE: it failed by itself, and         as RETRY in an outage, or suspected of one
-      nothing else succeeded (bisect)
+    RETRY, in a suspected outage            queued: attempts unchanged, due after as long as it
+                                            has been failing (at least the first backoff), or
+                                            after the delay that the function requested
+    UNCOUNTED: it failed together with      queued: attempts unchanged, due after the first
+      other records (bisect)                backoff
+    ALONE: it failed by itself, and no      as RETRY in an outage or in a suspected outage
+      other record succeeded (bisect)
     BLOCKED: it was not tried               queued: attempts unchanged, due at once, behind the
-                                            record that it waits for
-    EXHAUSTED: flagged so by the plan       dead letter with its last failure; not tried again
-    EXHAUSTED with a reason: its deliver-   dead letter with that reason; not tried again
-      ies have ended their processes
-    (planned, but gone from the stream)     dead letter without payload; one for the records of a
-                                            range that are gone
+                                            record for which it waits
+    EXHAUSTED, according to the plan        dead letter with its last failure; not tried again
+    EXHAUSTED, with a reason: its           dead letter with that reason; not tried again
+      deliveries have ended the process
+    (planned, but gone from the stream)     dead letter without payload; one for all expired
+                                            records of a range
 
-Outages. A sink that is down fails every record, and must not use up their retries. Suspects are the
-records that have failed without a counted failure: the failed first tries of the batch, and the
-records that an earlier batch has queued so. A record with a counted failure has failed while others
-succeeded, or for long. It is bad by itself, so it is no evidence of an outage.
+Outages: a sink that is down fails every record, and must not use up their retries. A *suspect* is a
+record that has failed without a counted failure: a first attempt that failed in this batch, or a
+record that an earlier batch queued in that way. A record with a counted failure has failed while
+other records succeeded, or for a long time. That record itself is bad, so it is no evidence of an
+outage.
 
-    the batch                               decision
+    batch                                   decision
     --------------------------------------  --------------------------------------------------
-    at least 100 of its first tries, and    an outage
-      more than half of them, failed
-    nothing succeeded, 10 suspects or more  an outage, whatever the size of the batch, for up to
-                                            5 minutes from their first failure
-    nothing succeeded, otherwise            suspected: the failure of a suspect counts once
+    at least 100 first attempts failed,     an outage
+      and these are more than half of all
+    no success, at least 10 suspects        an outage, whatever the size of the batch, for up to
+                                            5 minutes from the first failure of a suspect
+    no success, fewer suspects              a suspected outage: a suspect's failure counts once
                                             another record has succeeded since its previous
                                             failure, or its first failure is 20 s ago
-    anything else                           no outage: the function works
+    any other                               no outage: the function works
 
-Nothing succeeded if every record that was tried failed. Rejected records are evidence for neither
-side. The 20 s and the 5 minutes end the retries of a few bad records on a stream where nothing else
-happens. Without them, these records would be retried forever, and hold up later ones. The suspicion
-keeps a short outage from using up the retries on a stream of a few records a minute.
+"No success" means that every record that was tried has failed. Rejected records are no evidence
+either way. The 20 s and the 5 minutes end the retries of a few bad records on a stream without
+other records. Otherwise these records would be retried forever, and would delay later records. The
+suspicion prevents a short outage from using up the retries on a stream of a few records a minute.
 
 In an outage, neighbouring records of a shard are queued as one range. So an outage takes little
-room in the shard state, however large its batches are. A record's age, and the first failure in its
-dead letter, begin with its first counted failure.
+space in the shard state, however large its batches are. A record's age, and the first failure in
+its dead letter, count from its first counted failure.
 """
 
 from __future__ import annotations
@@ -85,10 +87,10 @@ _FAILED = (Outcome.RETRY, Outcome.ALONE, Outcome.UNCOUNTED)
 class LetterNote:
     """The part of a dead letter that is not in the record: its failures and the reason.
 
-    `gone`: shard and sequence number of a record that is past the stream's retention. Nothing else
-    of it is known. `records`: how many records the letter stands for: of a range that is gone, in
-    part or as a whole, only the first number is known. `whole`: it was delivered while aggregates
-    were not unpacked.
+    - `gone`: shard and sequence number of an expired record, of which nothing else is known.
+    - `records`: how many records the letter stands for. Of an expired range, or an expired part of
+      one, only the first sequence number is known.
+    - `whole`: the record was delivered without unpacking aggregates.
     """
 
     message_id: str
@@ -105,15 +107,15 @@ class LetterNote:
 class BatchContext:
     """The input of the decision, besides the failed records.
 
-    - `slices`, `reads`, `states`: by shard, what the plan assigned, what its task read, and the
-      state before the plan. `states` may be empty if the plan has no retries and something
+    - `slices`, `reads`, `states`: by shard, the slice of the plan, the read of its task, and the
+      state before the plan. `states` may be empty if the plan has no retries and a record has
       succeeded.
     - `records`: the number of the batch's records.
-    - `outages`: outages in a row before this batch. `first_tries`: the result of `first_tries`.
-    - `succeeded_ms`: when a record of an earlier batch of this query run last succeeded; None if
-      none did.
-    - `whole`: its new records were delivered without unpacking aggregates.
-    - `random` draws the jitter. It is seeded by the plan, so a repeated batch draws the same.
+    - `outages`: the number of outages in a row before this batch. `first_tries`: the result of
+      `first_tries`.
+    - `succeeded_ms`: when a record of an earlier batch of this query run last succeeded, or None.
+    - `whole`: the batch's new records were delivered without unpacking aggregates.
+    - `random` draws the jitter. The plan is its seed, so a repeated batch draws the same values.
     """
 
     policy: OutcomePolicy
@@ -129,11 +131,11 @@ class BatchContext:
     whole: bool = False
 
     def retries_of(self, shard_id: str) -> Sequence[PlannedRetry]:
-        """The planned retries of a shard, ascending."""
+        """Return the planned retries of a shard, ascending."""
         return self.slices[shard_id].retries if shard_id in self.slices else ()
 
     def known(self, shard_id: str, sequence: SequenceNumber) -> UnresolvedRecord | None:
-        """What the shard's state says of the record with this number."""
+        """Return the shard state's entry for this sequence number, if there is one."""
         rows = self.states[shard_id].unresolved if shard_id in self.states else ()
         at = bisect_right(rows, sequence, key=lambda row: row.first) - 1
         return rows[at] if at >= 0 and sequence <= rows[at].last else None
@@ -141,10 +143,8 @@ class BatchContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcomes:
-    """The decision.
-
-    `report` has all counts but `dead_lettered` and `dropped`, which hold only once the letters are
-    written.
+    """The decision on a batch. `report` has all counts except `dead_lettered` and `dropped`, which
+    are true only after the letters are written.
     """
 
     report: PlanReport
@@ -154,10 +154,11 @@ class BatchOutcomes:
 def first_tries(
     slices: Iterable[ShardSlice], reads: Iterable[ShardReadResult], failed: Iterable[FailedRecord]
 ) -> int:
-    """The number of records that were tried and have no counted failure.
+    """Return the number of records that were tried and have no counted failure: new records, and
+    records that an earlier outage has queued.
 
-    These are new records, and records that an earlier outage has queued. A range may have more rows
-    than it counts. Nobody knows which one these are of: they were tried first if a range was.
+    A range may have more rows than its count, and it is not known to which range such rows belong.
+    They count as first attempts if one of the ranges has no counted failure.
     """
     planned = {one.shard_id: one.retries for one in slices}
     tries = 0
@@ -175,12 +176,12 @@ def first_tries(
 
 
 def nothing_succeeded(failed: Collection[FailedRecord], records: int) -> bool:
-    """Whether a batch of `records` records has failures and not one success."""
+    """Whether a batch of `records` records has failures and no success."""
     return len(failed) >= records and any(record.outcome in _FAILED for record in failed)
 
 
 def is_outage(failed: Collection[FailedRecord], context: BatchContext) -> bool:
-    """Whether the failures are an outage (module docstring)."""
+    """Whether the failures are an outage (see the module's docstring)."""
     count = sum(record.outcome is Outcome.RETRY and record.attempt == 1 for record in failed)
     if count >= OUTAGE_RECORDS and 2 * count > context.first_tries:
         return True
@@ -192,7 +193,7 @@ def is_outage(failed: Collection[FailedRecord], context: BatchContext) -> bool:
 
 
 def _suspected_since_ms(context: BatchContext) -> int:
-    """The first failure of a suspect before this batch; now if there is none."""
+    """Return the first failure of a suspect before this batch; the present time without one."""
     return min(
         (
             row.first_failure_ms
@@ -205,7 +206,7 @@ def _suspected_since_ms(context: BatchContext) -> int:
 
 
 def _suspects(failed: Iterable[FailedRecord], context: BatchContext) -> int:
-    """The first tries that failed, in the batch and outside of it."""
+    """Return the number of suspects in the batch and in the shard states."""
     count = sum(record.outcome in _FAILED and record.attempt == 1 for record in failed)
     for shard, state in context.states.items():
         done = context.reads[shard].retries_done if shard in context.reads else 0
@@ -222,9 +223,8 @@ def _is_suspect(row: UnresolvedRecord) -> bool:
 
 
 def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcomes:
-    """Decide on the failed records of a batch, and on its plan's retries that are gone.
-
-    The order of `failed` does not matter. The same input gives the same decision.
+    """Decide on the failed records of a batch, and on its plan's expired retries. The order of
+    `failed` does not matter. The same input gives the same decision.
     """
     # A fixed order, so that a repeated batch draws the same jitter for each record.
     records = sorted(failed, key=lambda record: (record.shard_id, record.sequence))
@@ -258,7 +258,7 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
 
 
 class _Decider:
-    """Decides on one record after the other, in the order of shards and sequence numbers."""
+    """Decides on the records one by one, in the order of shards and sequence numbers."""
 
     def __init__(self, context: BatchContext, *, outage: bool, nothing_succeeded: bool) -> None:
         self._context = context
@@ -266,7 +266,7 @@ class _Decider:
         self._nothing_succeeded = nothing_succeeded
 
     def decide(self, record: FailedRecord) -> LetterNote | UnresolvedRecord:
-        """A note for its dead letter, or its entry in the queue."""
+        """Return the note for the record's dead letter, or its entry in the queue."""
         known = self._context.known(record.shard_id, record.sequence)
         match record.outcome:
             case Outcome.RETRY | Outcome.ALONE if self._is_at_fault(record, known):
@@ -283,14 +283,14 @@ class _Decider:
                 )
             case Outcome.REJECT:
                 return self._letter(record, known)
-        # Exhausted: it was read for its letter only, so this delivery is not an attempt.
+        # Exhausted: the record was read for its letter only, so this delivery is no attempt.
         letter = replace(self._letter(record, known), attempts=record.attempt - 1)
-        if record.reason is not None:  # it has ended the process that got it (`poison_search`)
+        if record.reason is not None:  # its deliveries have ended the process (`poison_search`)
             return letter
         return replace(letter, **_last_failure(known))
 
     def retry_index_of(self, record: FailedRecord) -> int | None:
-        """The index of the planned retry that the record was read with; None for a new record."""
+        """Return the index of the planned retry that contains the record; None for a new record."""
         # All planned retries of a shard are below its new records.
         retries = self._context.retries_of(record.shard_id)
         at = bisect_left(retries, record.sequence, key=lambda retry: retry.end)
@@ -299,9 +299,9 @@ class _Decider:
     def merged(
         self, queued: Sequence[tuple[FailedRecord, UnresolvedRecord]]
     ) -> Iterator[UnresolvedRecord]:
-        """What is queued of a shard: neighbours that are treated alike as one range each, where the
-        shard state would have no room for all of them. That is in an outage, and for blocked
-        records under block_shard.
+        """Yield a shard's queued records. In an outage, and for blocked records under block_shard,
+        neighbours with equal treatment are merged into ranges, because the shard state would have
+        no room for single records.
         """
         blocks_shard = self._context.policy.on_failure is OnFailure.BLOCK_SHARD
         run: list[UnresolvedRecord] = []
@@ -325,13 +325,13 @@ class _Decider:
         return (
             one.ordinal is not None
             and other.ordinal == one.ordinal + 1
-            # Settling replaces each planned retry by itself, so no range may span two of them.
+            # Settling replaces each planned retry separately, so no range may span two of them.
             and self.retry_index_of(one) == self.retry_index_of(other)
         )
 
     def _is_at_fault(self, record: FailedRecord, known: UnresolvedRecord | None) -> bool:
-        """Whether the failure counts against the record: the sink works, or has had the time to
-        come back.
+        """Whether the failure counts against the record, because the sink works or has had enough
+        time to recover.
         """
         if self.outage:
             return False
@@ -350,8 +350,8 @@ class _Decider:
     ) -> LetterNote | UnresolvedRecord:
         now_ms, policy = self._context.now_ms, self._context.policy.retry
         letter = self._letter(record, known)
-        # Drawn also where it is not needed: a record that is exhausted only in the repetition of
-        # its batch, where it is older, must not shift the draws of the records after it.
+        # Draw even if the value is not needed. A repeated batch may find the record exhausted,
+        # because it is older then, and the draws of the records after it must not shift.
         due_ms = policy.due_ms(record.attempt, now_ms, self._context.random)
         if policy.exhausted(record.attempt, letter.first_failure_ms, now_ms):
             return letter
@@ -360,7 +360,7 @@ class _Decider:
         return self._queued(record, record.attempt, due_ms, letter.first_failure_ms)
 
     def _uncounted(self, record: FailedRecord, known: UnresolvedRecord | None) -> UnresolvedRecord:
-        """Queue the record with the attempts that it had."""
+        """Queue the record without counting this attempt."""
         now_ms, first_ms = self._context.now_ms, known.first_failure_ms if known else None
         first_ms = now_ms if first_ms is None else first_ms
         if self.outage:
@@ -389,7 +389,7 @@ class _Decider:
         )
 
     def _letter(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:
-        """The letter of a record that has failed now. Its age begins with its first counted
+        """Return the note of a record that has failed now. The first failure is its first counted
         failure.
         """
         now_ms = self._context.now_ms
@@ -405,7 +405,7 @@ class _Decider:
 
 
 def _last_failure(known: UnresolvedRecord | None) -> dict[str, Any]:
-    """What a letter says of a record that was not tried now."""
+    """Return the fields of a letter for a record that was not tried now."""
     return {
         "first_failure_ms": known.first_counted_failure_ms if known else None,
         "last_failure_ms": known.last_failure_ms if known else None,
@@ -442,8 +442,8 @@ def _range(run: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
     first, last = run[0], run[-1]
     if len(run) == 1:
         return first
-    # A range has no key, as its records have several. Under block_key it blocks all later rows of
-    # its shard (`withholding`).
+    # A range has no key, because its records may have several keys. Under block_key, it blocks all
+    # later rows of its shard (`withholding`).
     return UnresolvedRecord(
         first=first.first,
         last=last.last,

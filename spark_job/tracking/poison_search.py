@@ -1,40 +1,39 @@
-"""Finds the poison records of a batch: those that end the process which gets them, and those on
-which a function fails as a whole. Pure.
+"""Finds the poison records of a batch: records that end the process that gets them, and records
+that make a batch function raise. Pure.
 
-A record that ends its process whenever the function gets it. A batch that never answers leaves no
-trace but the count of its report's openings (`state.report.OpenReport`): each one of them ended
-with the process, of whatever cause. One or two may be anything, a deployment or a machine that was
-lost, so the batch is delivered as before. From the third on, the function gets only the first
-records of the batch, a quarter of those of the delivery before. The others are deferred: they were
-not tried, and are queued again as they were. What the tasks have published
-fixes the order of the rows, so the same records come first in each replay.
+**A record that ends the process.** If the process dies, the batch leaves no trace except the number
+of openings of its report (`state.report.OpenReport`): an opening without an answer ended with the
+process, for whatever reason. One or two may have any cause, such as a deployment or a lost machine,
+so the batch is delivered unchanged. From the third unanswered opening on, the function gets only
+the first records of the batch: a quarter of the records of the previous delivery. The other records
+are deferred: they were not tried, and are queued again unchanged. The tasks' logs determine the
+order of the rows, so each replay starts with the same records.
 
-Sooner or later a delivery answers, because the record is not in it; or a single record is left that
-never answers. Each delivery of it alone counts as one of its attempts. When they are used up, it is
-dead-lettered without being delivered again.
+Eventually a delivery is answered, because it does not contain the record, or a single record is
+left whose deliveries are never answered. Each delivery of that single record counts as one of its
+attempts. When it has no attempts left, it is dead-lettered without another delivery.
 
-A batch that has answered with a part of its records says so in its report. The next plan gives the
-function at most twice as many, the plan after it twice as many again, until nothing is deferred. No
-new records are read meanwhile (`driver.stream_plans`), so the search is over a set that only
-gets smaller.
+A batch that was answered for only a part of its records says so in its report. The next plan gives
+the function at most twice as many records, the plan after that four times as many, and so on, until
+no record is deferred. No new records are read until then (`driver.stream_plans`), so the search
+covers a set that only shrinks.
 
-The records of a batch on which a function fails as a whole (`bisect`). The search starts after the
-whole batch has failed. It halves each part that failed and runs the halves: level by level down to
-eighths, then one part after the other down to single records, so that some poison is found however
-much there is. A single record that fails is poison. If one half succeeded, the other half must
-contain the poison, so from the third level on it is halved without being run. A single record is
-always run: perhaps the function fails only if both records are in one part.
+**A record that makes the function raise** (`bisect`). The search starts when the whole batch has
+failed. It halves each failed part and runs the halves: level by level down to eighths, then part by
+part down to single records, so that some poison is found however much there is. A single record
+that fails is poison. If one half succeeded, the other half must contain the poison, so from the
+third level on it is halved without being run. A single record is always run, because the function
+may fail only if two records are in the same part.
 
-The number of runs is bounded by `max_calls`. Parts that are then left over are queued again and
-come with later batches.
+`max_calls` limits the number of runs. The parts that are left are queued, and later batches
+redeliver them.
 
-A sink that is down must not be taken for poison:
+A sink that is down must not be mistaken for poison:
 
-- if more than four of the eight eighths fail, the whole batch counts as failed, after at most 14
-  runs. A few poison records are in at most as many eighths, wherever they are;
-- if nothing succeeded, the single records that failed are `alone` and not `poison`. This decides
-  in batches that are too small for eighths, which are searched to single records while calls are
-  left.
+- If more than four of the eight eighths fail, the whole batch counts as failed, after at most 14
+  runs. A few poison records are in at most that many eighths, wherever they are.
+- If no run succeeded, the single records that failed are `alone`, not `poison`. This covers batches
+  that are too small for eighths; they are searched down to single records while runs are left.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ MIN_RECORDS_FOR_EIGHTHS = 16
 _EIGHTHS_DEPTH = 3
 _MOST_FAILED_EIGHTHS = 4
 Part = tuple[int, int]
-"""A range of positions: the first is included, the second is not."""
+"""A range of positions, without its end."""
 UNLIMITED_OPENINGS = 2
 _QUARTER = 2  # bits
-# What Spark 4 says when a Python worker or an executor has died, or Java without more memory.
+# Spark 4's messages when a Python worker or an executor has died, or Java has run out of memory.
 _DEATHS = (
     "Python worker exited unexpectedly",
     "ExecutorLostFailure",
@@ -77,8 +76,8 @@ _DEAD_JVM = "Py4JNetworkError"
 
 
 class SearchStep(NamedTuple):
-    """How many records the function is given, and how many deliveries of a single record have not
-    answered before: each is one of its attempts.
+    """The number of records that the function gets, and the number of earlier unanswered deliveries
+    of a single record, which count as its attempts.
     """
 
     records: int
@@ -95,11 +94,11 @@ class FirstRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSubset:
-    """The records of a stream that the function is given, where it does not get all of them.
+    """The records of a stream that the function gets, if it does not get all records.
 
-    - `records`: their number.
-    - `results`: those of the tasks, cut to these rows.
-    - `deferred`: the other records that were read, by shard, as they are queued again.
+    - `records`: the number of these records.
+    - `results`: the tasks' results, cut to these records.
+    - `deferred`: the other records that were read, by shard, in the form in which they are queued.
     """
 
     records: int
@@ -108,14 +107,14 @@ class BatchSubset:
 
 
 def is_searching(openings: int, planned: int | None) -> bool:
-    """Whether the function may get only a part of a batch, after so many openings without an
-    answer. `planned` is the plan's own limit.
+    """Whether the function may get only a part of a batch, after this number of unanswered
+    openings. `planned`: the plan's own limit.
     """
     return planned is not None or openings >= UNLIMITED_OPENINGS
 
 
 def search_step(records: int, openings: int, planned: int | None) -> SearchStep:
-    """The next delivery of a batch of `records`, after so many openings without an answer."""
+    """Return the next delivery of a batch of `records`, after `openings` unanswered openings."""
     forgiven = UNLIMITED_OPENINGS if planned is None else 1
     before = [_records_at(records, opening, planned) for opening in range(forgiven, openings)]
     return SearchStep(_records_at(records, openings, planned), before.count(1))
@@ -128,13 +127,13 @@ def _records_at(records: int, openings: int, planned: int | None) -> int:
 
 
 def rows_in(results: Mapping[int, TaskResult]) -> int:
-    """The number of rows that the tasks have published."""
+    """Return the number of rows that the tasks have published."""
     return sum(read.count + read.retry_rows for task in results.values() for read in task.shards)
 
 
 def first_rows(results: Mapping[int, TaskResult], count: int) -> FirstRows:
-    """The first `count` rows, at least one and at most all: in the order of the tasks and of their
-    shards, each shard's by number.
+    """Return the first `count` rows, in the order of the tasks, of their shards, and of the
+    sequence numbers. `count`: at least one, and at most all rows.
     """
     shards: list[str] = []
     left = count
@@ -155,10 +154,10 @@ def subset(
     results: Mapping[int, TaskResult],
     states: Mapping[str, ShardState],
 ) -> BatchSubset:
-    """Cut the results of a stream to these first rows (None: to none), and queue the others again.
+    """Cut the results of a stream to these first rows (None: to no row), and queue the other rows.
 
-    `numbers` are those of the first rows of shard `chosen.last`: `chosen.rows`, and one more if it
-    has more rows.
+    `numbers`: the sequence numbers of the first `chosen.rows` rows of shard `chosen.last`, and of
+    one row more if the shard has one.
     """
     shards, last, rows = chosen or FirstRows((), "", 0)
     planned = plan.slices
@@ -198,8 +197,9 @@ class _Cut:
     following: SequenceNumber | None
 
     def given(self) -> ShardReadResult:
-        """The result of the given rows. Retries that are gone stay in it: they have no rows. What
-        is missing of a range stays in it if one of the range's rows is given.
+        """Return the read, cut to the rows that the function gets. Expired retries stay in it,
+        because they have no rows. A range's expired records stay if the function gets one of the
+        range's rows.
         """
         read = self.read
         new = (
@@ -220,7 +220,7 @@ class _Cut:
         )
 
     def deferred(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
-        """The records that are not given. A retry is queued again as `state` has it."""
+        """Yield the records that the function does not get. A retry stays as it is in `state`."""
         stored = {} if state is None else {one.first: one for one in state.unresolved}
         for found in retries_read(self.planned, self.read):
             if found.is_gone or not self._defers(found.last):
@@ -229,12 +229,12 @@ class _Cut:
             known = stored.get(retry.first) or UnresolvedRecord(
                 first=retry.first, last=retry.end, attempts=retry.attempts, due_ms=0
             )
-            # What is missing of a range has its dead letter once a record of the range is given.
+            # A range's expired records are dead-lettered once the function gets one of its records.
             is_begun = self._given_in(retry.first, found.last) > 0
             count = found.found + (0 if is_begun else found.missing)
             yield self._rest(replace(known, last=found.last, count=count))
         first, last, count = self.read.first, self.read.last, self.read.count
-        # Without a count: aggregates that have no user record of the shard.
+        # Without a count, the read has only aggregates without a user record of this shard.
         if count and first is not None and last is not None and self._defers(last):
             yield self._rest(
                 UnresolvedRecord(
@@ -243,11 +243,11 @@ class _Cut:
             )
 
     def _defers(self, last: SequenceNumber) -> bool:
-        """Whether rows up to this number are deferred, of those that were read together."""
+        """Whether some row of a read that ends at this number is deferred."""
         return not self.numbers or (self.following is not None and self.following <= last)
 
     def _rest(self, read: UnresolvedRecord) -> UnresolvedRecord:
-        """What is deferred of the records that were read together."""
+        """Return the deferred part of a read."""
         given = self._given_in(read.first, read.last)
         following = read.first if self.following is None else self.following
         return rest_of_range(read, following if given else read.first, read.count - given)
@@ -256,14 +256,14 @@ class _Cut:
         return bisect_right(self.numbers, last) - bisect_left(self.numbers, first)
 
     def _retries_done(self) -> int:
-        """How many of the planned retries are given as a whole, or gone, from the first on."""
+        """Return how many of the planned retries, from the first on, are given whole or expired."""
         for index, retry in enumerate(self.planned[: self.read.retries_done]):
             if retry.first not in self.read.retries_gone and self._defers(retry.end):
                 return index
         return self.read.retries_done
 
     def _part_of(self, retry: PlannedRetry) -> RangePart | None:
-        """The part of a range that is given; None if nothing of it is."""
+        """Return the part of a range that the function gets; None if it gets no record of it."""
         count = self._given_in(retry.first, retry.end)
         if not count:
             return None
@@ -272,7 +272,9 @@ class _Cut:
 
 
 def with_deferred(report: PlanReport, given: BatchSubset) -> PlanReport:
-    """The report of a batch of which only these records were given: the others stay unresolved."""
+    """Return the report of a batch of which the function got only a subset. The other records stay
+    unresolved.
+    """
     if not given.deferred:
         return report
     failed = report.unresolved
@@ -288,7 +290,7 @@ def with_deferred(report: PlanReport, given: BatchSubset) -> PlanReport:
 
 
 def died(error: BaseException) -> bool:
-    """Whether the error says that a process died which ran the function: a Python worker, an
+    """Whether the error shows that a process died that ran the function: a Python worker, an
     executor, or the JVM.
     """
     causes: list[BaseException] = []
@@ -307,11 +309,11 @@ def died(error: BaseException) -> bool:
 class Bisection:
     """The result of the search.
 
-    - `poison`: records that failed by themselves, while others succeeded.
-    - `alone`: records that failed by themselves, while nothing succeeded.
+    - `poison`: records that failed by themselves while other records succeeded.
+    - `alone`: records that failed by themselves while no record succeeded.
     - `unresolved`: parts that were not searched to the end.
-    - `failed`: most of the batch fails, so nothing is known of single records.
-    - `calls`: the number of runs, without the one of the whole batch.
+    - `failed`: most of the batch fails, so nothing is known about single records.
+    - `calls`: the number of runs, without the run of the whole batch.
     """
 
     poison: list[int] = field(default_factory=list)
@@ -322,7 +324,7 @@ class Bisection:
 
 
 def max_calls(count: int) -> int:
-    """The limit on runs for a batch of `count` records, to which each poison record adds one."""
+    """Return the limit of runs for a batch of `count` records. Each poison record adds one run."""
     return 4 * max(1, (count - 1).bit_length())
 
 
@@ -338,9 +340,9 @@ def bisect(count: int, succeeds: Callable[[Part], bool]) -> Bisection:
         return found.calls < max_calls(count) + len(found.poison)
 
     def halve(level: list[Part], *, may_skip: bool) -> list[Part]:
-        """Run the halves of these parts. Returns those that failed and are not poison, in order.
+        """Run the halves of these parts. Return the failed halves of several records, in order.
 
-        `may_skip`: a half is not run if it must fail because the other half succeeded.
+        `may_skip`: a half is not run if it must fail, because the other half succeeded.
         """
         nonlocal any_success
         failed: list[Part] = []

@@ -1,4 +1,4 @@
-"""One stream's part of a batch, and the check that its rows are those that its tasks published."""
+"""One stream's part of a batch, and the check that its rows are the rows its tasks published."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class RowsExpiredError(Exception):
 class StreamPart:
     """One stream's part of a batch whose report is open.
 
-    - `states`: the shard states, or none where nothing depends on them.
-    - `first_task`: how many tasks of the batch come before those of this part.
-    - `results`: what its tasks have published, by task; of the given rows if there is a `subset`.
-      Empty before they are read, and where the function has read no row.
-    - `subset`: the records that the function is given, where a search for poison leaves out others.
+    - `states`: the shard states; empty if nothing depends on them.
+    - `first_task`: the number of the batch's tasks before the tasks of this part.
+    - `results`: the published results, by task; with a `subset`, cut to its rows. Empty before they
+      are read, and if the function has read no row.
+    - `subset`: the records that the function gets, if a search for poison defers other records.
     """
 
     settings: SourceSettings
@@ -62,18 +62,19 @@ class StreamPart:
         return reads_of(self.results)
 
     def in_batch(self, shard_id: str) -> str:
-        """The shard's name in the rows of the batch."""
+        """Return the shard's name in the rows of the batch."""
         return f"{self.settings.id_prefix}{shard_id}"
 
     def read_results(self) -> None:
-        """Read what the tasks have published.
+        """Read the results that the tasks have published.
 
-        Call it after the rows were read: a task publishes before it hands rows over, so every row
-        of the batch is in a log by then. Raises `BatchContentError` for a task whose log is open.
+        Call it after the rows were read: a task publishes a row before it returns the row, so the
+        logs then contain every row of the batch. Raises `BatchContentError` for a task whose log is
+        not sealed.
         """
         self.results = self.store.plans.read_results(self.plan.plan_id)
         if unsealed := sorted(task for task, result in self.results.items() if not result.sealed):
-            # What is appended from now on would be settled as acked, and no sink has its rows.
+            # Rows that are appended from now on would be acked, although no sink has them.
             with naming(self.settings):
                 raise BatchContentError(
                     f"tasks {', '.join(map(str, unsealed))} of batch {self.plan.plan_id} "
@@ -100,8 +101,8 @@ class StreamPart:
 
 
 def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart]) -> None:
-    """Raise `BatchContentError` unless the batch holds the rows that the tasks of its parts have
-    published, and `RowsExpiredError` if the others have expired.
+    """Raise `BatchContentError` unless the batch contains exactly the rows that the tasks of its
+    parts have published; `RowsExpiredError` if the missing rows have expired.
     """
     foreign = sorted(
         name
@@ -120,8 +121,8 @@ def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart])
 
 
 def check_failures(failed: Sequence[FailedRecord], parts: Sequence[StreamPart]) -> None:
-    """Raise `BatchContentError` for a failed record of no shard that the parts have read. It would
-    be acked, as no part has its outcome.
+    """Raise `BatchContentError` for a failed record of a shard that no part has read. No part would
+    store its outcome, so it would be acked.
     """
     read = {part.in_batch(shard) for part in parts for shard in part.reads}
     for record in failed:
@@ -135,11 +136,13 @@ def check_content_of(
     content: Mapping[str, ShardContent],
     settings: SourceSettings,
 ) -> None:
-    """The same of one stream. Blocks on Kinesis for each shard that lacks rows."""
+    """Check the rows of one stream, as `check_rows`. Blocks on Kinesis for each shard with missing
+    rows.
+    """
 
     def has_expired(found: ShardContent, read: ShardReadResult) -> bool:
         if settings.fail_on_data_loss:
-            return False  # the task that read the rows again has found all of them
+            return False  # otherwise the task that read the rows again would have failed
         planned = plan.slices.get(read.shard_id)
         retries = [] if planned is None else retries_with_rows(planned.retries, read)
         lowest = lowest_published(read, retries)
@@ -158,7 +161,7 @@ def check_content_of(
 def _oldest_from(
     number: SequenceNumber, shard_id: str, settings: SourceSettings
 ) -> SequenceNumber | None:
-    """The first number that the shard has from this one on; None if it has none."""
+    """Return the shard's first sequence number from this one on; None if there is none."""
     services = ProcessServices.here(settings)
     getter = KinesisShardGetter(
         services.client,

@@ -1,9 +1,9 @@
 """Rules that withhold rows of a batch from the user's function. Pure.
 
-A row is withheld if its plan flags it as exhausted, or if it is blocked: an earlier record of its
-key or shard waits for a retry. Earlier are also all records of the shard's ancestors, since a key
+A row is withheld if the plan marks it as exhausted, or if it is blocked: an earlier record of its
+key or shard waits for a retry. All records of the shard's ancestors count as earlier, because a key
 continues in a child shard. The driver makes the rules from the plan and the shard states. The
-executors apply them to each shard's rows in the order of their sequence numbers.
+executors apply the rules to each shard's rows in the order of the sequence numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
 
 Number = tuple[int, int]
-"""A sequence number and its sub-sequence number. They compare in this order."""
+"""A sequence number and a sub-sequence number, compared in this order."""
 
 BEFORE_ALL: Number = (-1, 0)
 
@@ -47,8 +47,8 @@ def number_of(sequence: SequenceNumber) -> Number:
 class ShardRules:
     """The rules of one shard.
 
-    - `last_retry`: rows up to this number are retries, the others are new.
-    - `exhausted`: ranges of numbers, both ends inclusive, that may not be tried again.
+    - `last_retry`: rows up to this number are retries; later rows are new.
+    - `exhausted`: ranges of numbers without attempts left, both ends inclusive.
     - `keys`: by hashed partition key, the number after which rows of that key are blocked.
     - `waits_after`: the number after which all rows are blocked.
     """
@@ -63,7 +63,7 @@ class ShardRules:
         return bool(self.exhausted or self.keys or self.waits_after is not None)
 
     def outcome(self, number: Number, key: str | None) -> Outcome | None:
-        """Why the row is withheld; None if it is not. `key` is hashed."""
+        """Return why the row is withheld; None if it is not withheld. `key` is hashed."""
         if any(first <= number <= last for first, last in self.exhausted):
             return Outcome.EXHAUSTED
         if self.waits_after is not None and number > self.waits_after:
@@ -75,9 +75,9 @@ class ShardRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRules:
-    """The rules of a batch: `of_shards` of those that have any, and what a failure blocks.
+    """The rules of a batch: the rules of its shards, by shard, and what a failure blocks.
 
-    `several`: the rows are of several streams, whose shards have the same ids. Then a shard is
+    `several`: the rows belong to several streams, whose shards may have equal ids. A shard is then
     named `stream/shardId`, as in message ids.
     """
 
@@ -93,11 +93,11 @@ class BatchRules:
 def plan_rules(
     plan: Plan, states: Mapping[str, ShardState], on_failure: OnFailure
 ) -> dict[str, ShardRules]:
-    """The rules of a plan, for the shards that have any.
+    """Return the rules of a plan, by shard.
 
-    They withhold the plan's exhausted retries, and rows that are blocked: by a queued record of
-    their shard which is not in the plan, or by an unresolved record of an ancestor. An ancestor's
-    record blocks also if its retry is in the plan, since the tasks of a plan run at a time.
+    They withhold the plan's exhausted retries and blocked rows. A row is blocked by a queued record
+    of its shard that is not in the plan, or by an unresolved record of an ancestor. An ancestor's
+    record blocks even if its retry is in the plan, because the tasks of a plan run concurrently.
     """
     rules: dict[str, ShardRules] = {}
     in_order = on_failure is not OnFailure.CONTINUE
@@ -123,7 +123,7 @@ def plan_rules(
 
 
 def failure_rules(failed: Iterable[FailedRecord], on_failure: OnFailure) -> dict[str, ShardRules]:
-    """Rules that block the later records of the failed records' keys, or of their shards."""
+    """Return rules that block later records of the failed records' keys or shards."""
     if on_failure is OnFailure.CONTINUE:
         return {}
     waiting: dict[str, list[tuple[Number, str | None]]] = {}
@@ -135,7 +135,7 @@ def failure_rules(failed: Iterable[FailedRecord], on_failure: OnFailure) -> dict
 
 
 def _blocked_by(blocking: Iterable[tuple[Number, str | None]], on_failure: OnFailure) -> ShardRules:
-    """Rules that block the rows after these numbers, of their keys or of all keys."""
+    """Return rules that block the rows after these numbers, by key or for all keys."""
     keys: dict[str, Number] = {}
     waits_after: Number | None = None
     for number, key in blocking:
@@ -149,9 +149,8 @@ def _blocked_by(blocking: Iterable[tuple[Number, str | None]], on_failure: OnFai
 
 @dataclass(frozen=True, slots=True)
 class WithheldRowFinder:
-    """A function for `mapInArrow` over the source's columns: one row per record that is withheld.
-
-    The columns of the output are `WITHHELD_DDL`.
+    """A function for `mapInArrow` over the source's columns. It returns one row for each withheld
+    record, with the columns of `WITHHELD_DDL`.
     """
 
     rules: Mapping[str, ShardRules]
