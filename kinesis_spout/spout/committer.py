@@ -1,5 +1,5 @@
-"""Commits the states of a spout's shards at intervals, and writes what its program waits for into
-the log of the run.
+"""Commits the states of a spout's shards at intervals, and stores in the run log why the program
+gets no records.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 
 class SpoutCommitter:
-    """One per open spout. Blocks on the store, never on Kinesis: so Kinesis holds up no commit. One
-    thread calls `step`; it and the assigner's write shard states under the lock of the catalog.
+    """The committer of an open spout. Blocks on the store but never on Kinesis, so a slow Kinesis
+    does not delay commits. One thread calls `step`. This thread and the assigner's thread write
+    shard states, under the catalog's lock.
 
-    `deactivated_ms`: since when the program has the spout deactivated, in milliseconds since 1970;
-    None while it is active. Any thread may set it.
+    `deactivated_ms`: when the program deactivated the spout, in milliseconds since 1970; None while
+    the spout is active. Any thread may set it.
     """
 
     def __init__(self, context: SpoutContext, assigner: SpoutAssigner) -> None:
@@ -35,9 +36,10 @@ class SpoutCommitter:
         self._session = assigner.session
         self._catalog = assigner.catalog
         self._assigner = assigner
-        self.stored = 0  # of the records that were resolved, those that a commit has stored
+        self.stored = 0  # the number of resolved records whose outcome is stored
         self.deactivated_ms: int | None = None
-        # Why the program seems to get no record, and what was emitted by then; and since when.
+        # The suspected reason why the program gets no records, with the count of emitted records;
+        # and since when.
         self._seen_stall: tuple[str | None, int] = (None, 0)
         self._stalled_since_ms = 0
 
@@ -55,7 +57,7 @@ class SpoutCommitter:
         if self.commit():
             try:
                 with self._catalog.lock:
-                    # The last commit has its own count.
+                    # `commit_last` counts for itself.
                     if not self._context.services.closing.is_set():
                         self._session.on_stored(self._assigner.starts.on_commit)
             except StoreUnavailableError as exc:
@@ -63,8 +65,8 @@ class SpoutCommitter:
         return self._context.config.commit_interval_s
 
     def _stall(self) -> Hold | None:
-        """Why the program gets no record, though there may be some: what two calls in a row have
-        found. None without a reason. Does no I/O.
+        """Why the program gets no records although there may be some, if two calls in a row have
+        found the same reason. Does no I/O.
         """
         if (since_ms := self.deactivated_ms) is not None:
             return Hold(kind=DEACTIVATED, since_ms=since_ms)
@@ -76,8 +78,8 @@ class SpoutCommitter:
             elif rotation.may_emit(int(scheduler.now_ms())):
                 kind = NOT_TAKEN
             seen = kind, scheduler.counts().emitted
-        # A busy spout is at its limit most of the time, and emits with each outcome. Most of the
-        # rest of the time it has a record for its program, which asks for it soon.
+        # A busy spout is at its limit most of the time, and emits a record with each outcome. For
+        # most of the remaining time it has a record that its program will request soon.
         if self._seen_stall != seen:
             self._seen_stall = seen
             self._stalled_since_ms = self._context.services.clock.now_ms()
@@ -85,7 +87,7 @@ class SpoutCommitter:
         return None if kind is None else Hold(kind=kind, since_ms=self._stalled_since_ms)
 
     def commit(self) -> bool:
-        """Store every state that has changed. False when it failed: they are stored later."""
+        """Store all changed states. Returns False if that failed; a later commit stores them."""
         hooks = self._context.hooks
         try:
             with self._catalog.lock:
@@ -99,13 +101,13 @@ class SpoutCommitter:
         for shard_id in released:
             hooks.notify("shard_finished", shard_id)
         if released or any(change.after.end_was_read for change in changes.values()):
-            # There may be children to assign, or nothing left to read.
+            # There may be children to assign, or no shard left to read.
             self._scheduler.wake("coordinate")
         return True
 
     def commit_last(self, *, in_order: bool) -> bool:
-        """Commit at the end, and note it as an orderly one. Returns whether it succeeded: an outage
-        of the store is not waited for.
+        """Commit for the last time, and store whether the end is clean. Returns whether it
+        succeeded. An outage of the store is not waited for.
         """
         if in_order:
             with self._scheduler.changed:
@@ -122,14 +124,14 @@ class SpoutCommitter:
         return True
 
     def _save_changes(self) -> tuple[list[str], dict[str, StateChange]]:
-        """Store what has changed. Returns the shards that were released before, and the changes by
-        shard. The caller holds the catalog's lock.
+        """Store the changed states. Returns the shards that were released before that, and the
+        changes by shard. The caller holds the catalog's lock.
         """
         released = self._assigner.release()
         scheduler, changed = self._scheduler, self._scheduler.changed
         with changed:
             dirty = [assigned for assigned in scheduler.assigned.values() if assigned.is_dirty]
-            # Cleared before the write: an outcome that comes during it makes the shard dirty again.
+            # Cleared before the write, so that an outcome during the write makes the shard dirty.
             for assigned in dirty:
                 assigned.is_dirty = False
             changes = {
@@ -137,7 +139,7 @@ class SpoutCommitter:
                 for assigned in dirty
                 if (change := self._change(assigned)) is not None
             }
-            # Of the shards whose states now say that they ended, with their children.
+            # The ends of the shards whose new states are read to the end, with their children.
             ends = [
                 ShardReadResult(
                     shard_id=shard_id,
@@ -152,7 +154,7 @@ class SpoutCommitter:
             isolation = scheduler.rotation.isolation
             isolated, with_outcome = isolation.emission, not isolation.waits_for_outcome
             resolved = scheduler.counts().resolved
-        if ends:  # a shard ends by a split or a merge: list its children
+        if ends:  # a shard ends by a split or a merge, so there are children to list
             self._catalog.stream.expire()
         try:
             written = children_first(
@@ -176,15 +178,13 @@ class SpoutCommitter:
         return released, changes
 
     def _change(self, assigned: AssignedShard) -> StateChange | None:
-        """The change to store, or None.
-
-        A later `verified_until_ms` alone is not stored here: the catalog does that at longer
-        intervals (`ShardCatalog.save_verified`).
+        """Return the change to store, or None. A later `verified_until_ms` alone is not stored
+        here: the catalog stores it at longer intervals (`ShardCatalog.save_verified`).
         """
         before = self._catalog.states[assigned.shard.shard_id]
         after = assigned.shard.snapshot()
         known_ms = before.state.verified_until_ms
         is_same = replace(after, verified_until_ms=known_ms) == before.state
-        # An earlier one is that of a shard that is read for the first time.
+        # The first read of a shard may set it back.
         is_earlier = (after.verified_until_ms or 0) < (known_ms or 0)
         return None if is_same and not is_earlier else StateChange(before=before, after=after)

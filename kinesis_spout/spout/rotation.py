@@ -1,23 +1,24 @@
-"""In which order the records of a spout's shards go out. Pure: times are arguments, in ms of one
+"""The order in which a spout emits the records of its shards. Pure: times are arguments, in ms of a
 clock that never goes back.
 
-A shard is in the rotation while it has a record to emit; each turn emits one record. A shard with
-an empty buffer, or with retries that are not due yet, is outside the rotation and costs nothing.
-When `max_pending` records are pending, no new record goes out, but due retries do: their shards are
-in a second rotation.
+A shard is in the rotation while it has a record to emit, and emits one record per turn. A shard
+with an empty buffer, or with retries that are not due yet, is not in the rotation and costs
+nothing. While `max_pending` records are pending, no new record is emitted. Due retries are still
+emitted, because their shards are in a second rotation.
 
-Isolated delivery finds a record that ends its process at each delivery. Each process after it gets
-such a record again, and its attempts are never counted, because none of its deliveries has an
-outcome. So after two starts in a row whose spouts were not closed
-(`kinesis_spout.spout.assigner.UncleanStarts`), the same records go out in the same order, but one
-at a time over all shards, and each only once its shard's stored state has the delivery as a failed
-attempt. A process that ends now has counted an attempt of this one record, and of no other. In the
-end the record is exhausted and dead-lettered like any other.
+*Isolated delivery* finds a record that ends its process at each delivery. Every later process gets
+such a record again, and its attempts are never counted, because its deliveries have no outcome. So
+isolation starts after two starts in a row whose spouts were not closed
+(`kinesis_spout.spout.assigner.UncleanStarts`). The same records are then emitted in the same order,
+but one at a time over all shards, and each one only after its shard's stored state contains the
+delivery as a failed attempt (the *announcement*). If the process ends now, it has counted an
+attempt of this one record. Eventually the record is exhausted and dead-lettered like any other
+record.
 
-The outcome of an isolated delivery takes the place of the announced failure, so a delivery that is
-answered counts once. Isolation ends after enough deliveries, or when all shards are at their tips,
-once the last outcome is stored. It continues as long as a record is left that was announced by a
-process which then ended.
+The outcome of an isolated delivery replaces the announced failure, so an answered delivery counts
+once. Isolation ends after enough deliveries, or when all shards are at their tips, as soon as the
+last outcome is stored. It continues while there is a record that a process announced before it
+ended.
 """
 
 from __future__ import annotations
@@ -44,20 +45,21 @@ if TYPE_CHECKING:
 
 
 class Phase(IntEnum):
-    """How far an isolated delivery has come. It may be settled from any phase: a late ack of an
-    earlier attempt may come first, or its shard is released.
+    """The phases of an isolated delivery. Each phase may be followed by SETTLED: a late ack of an
+    earlier attempt may come first, or the shard may be released.
     """
 
-    ANNOUNCED = 0  # in its shard's state, which is not stored yet
-    STORED = 1  # the store has it as a failed attempt
+    ANNOUNCED = 0  # the shard's state, not stored yet, contains it as a failed attempt
+    STORED = 1  # the stored state contains it as a failed attempt
     OUT = 2  # the program has it
-    SETTLED = 3  # the store has its outcome
+    SETTLED = 3  # the stored state contains its outcome
 
 
 class Isolation:
-    """Whether records go out one at a time. `emission` is the last one that was announced: None
-    when isolation is off, and until the first one. `phase`: how far it has come; settled without
-    one. One per spout; the caller holds its lock.
+    """The isolated delivery of a spout. The caller holds the spout's lock.
+
+    `emission`: the emission that was announced last; None before the first one, and if isolation is
+    off. `phase`: the phase of that emission; SETTLED without one.
     """
 
     def __init__(self) -> None:
@@ -72,13 +74,13 @@ class Isolation:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it is on, and there were as many deliveries as it was begun for."""
+        """Whether isolation is on and has made all of its deliveries."""
         return self._deliveries_left == 0
 
     @property
     def waits_for_outcome(self) -> bool:
-        """Whether the delivery that was announced was neither acked nor failed, and its shard was
-        not released: no other record goes out.
+        """Whether the announced delivery has no outcome yet, and its shard is not released. No
+        other record is emitted then.
         """
         emission = self.emission
         if emission is None or emission.assigned.is_released:
@@ -87,20 +89,18 @@ class Isolation:
         return tracker.is_pending(emission.sequence, emission.attempt)
 
     def begin(self, deliveries: int) -> None:
-        """Isolate so many deliveries, at least until there is nothing left to deliver."""
+        """Isolate so many deliveries, or fewer if there is nothing left to deliver."""
         self._deliveries_left = max(deliveries, self._deliveries_left or 0)
 
     def announce(self, emission: SpoutEmission, now_ms: int) -> None:
-        """Let the state of its shard have a delivery, which was just taken from the shard, as a
-        failed attempt.
-        """
+        """Record a new delivery as a failed attempt in the state of its shard."""
         emission.assigned.shard.announce(emission, now_ms)
         emission.assigned.is_dirty = True
         self.emission, self.phase = emission, Phase.ANNOUNCED
         self._asked_with_outcome = None
 
     def asks_for_commit(self) -> bool:
-        """Whether a commit is needed now. True once for the announcement, and once for the
+        """Whether a commit is needed now. Returns True once for the announcement and once for the
         outcome.
         """
         has_outcome = not self.waits_for_outcome
@@ -111,14 +111,14 @@ class Isolation:
         return True
 
     def on_commit(self, emission: SpoutEmission, *, with_outcome: bool) -> None:
-        """The state of its shard is stored, as it was with or without the outcome. A no-op if
-        another one was announced meanwhile.
+        """Note that the state of the emission's shard was stored, with or without the outcome. A
+        no-op if another emission was announced in the meantime.
         """
         if emission is self.emission:
             self.phase = max(self.phase, Phase.SETTLED if with_outcome else Phase.STORED)
 
     def take(self, deadline_ms: int | None) -> SpoutEmission | None:
-        """The delivery that was announced, for the program: once, and only when it is stored."""
+        """Return the announced delivery for the program: once, and only after it is stored."""
         emission = self.emission
         if emission is None or self.phase is not Phase.STORED:
             return None
@@ -128,7 +128,7 @@ class Isolation:
         return emission
 
     def withdraw(self) -> None:
-        """Take the announced attempt back, as at an orderly end: no outcome was due to a crash."""
+        """Withdraw the announced attempt at a clean end, which is no crash."""
         if self.emission is not None and self.waits_for_outcome:
             self.emission.assigned.shard.tracker.withdraw(self.emission.sequence)
             self.emission.assigned.is_dirty = True
@@ -136,9 +136,9 @@ class Isolation:
     def taken_back(
         self, shard_id: str, unresolved: tuple[UnresolvedRecord, ...]
     ) -> tuple[UnresolvedRecord, ...]:
-        """The stored records of a shard that was given up and is assigned again, without the
-        attempt that was announced: its process has not ended, as it is this one. `unresolved`
-        itself where there is none.
+        """Return the stored records of a shard that was released and is assigned again, without the
+        announced attempt: this process announced it and has not ended. Returns `unresolved` itself
+        if there is no such attempt.
         """
         emission = self.emission
         if emission is None or emission.shard_id != shard_id or not emission.assigned.is_released:
@@ -151,8 +151,8 @@ class Isolation:
         )
 
     def end(self) -> bool:
-        """Deliver at full speed again, once the last outcome is stored: else a crash would cost the
-        record of that outcome an attempt. Returns whether it has ended.
+        """End isolation if the last outcome is stored, and return whether it has ended. Ended
+        earlier, a crash would cost the last record an attempt.
         """
         if self.phase is not Phase.SETTLED:
             return False
@@ -167,8 +167,8 @@ def _without_announced(record: UnresolvedRecord) -> UnresolvedRecord:
 
 
 class Rotation:
-    """The assigned shards, whose turn it is, and what may go out now. `pending`: how many
-    deliveries have no outcome.
+    """The assigned shards, the order of their turns, and the limits of emission. `pending`: the
+    number of deliveries without an outcome.
 
     Not thread-safe: the caller holds the spout's lock.
     """
@@ -184,35 +184,35 @@ class Rotation:
         self._short_way_below = config.max_pending
         self._rotation: deque[AssignedShard] = deque()
         self._retry_rotation: deque[AssignedShard] = deque()
-        self._due: DueQueue[str] = DueQueue()  # the shards with retries
-        self._next_due_ms = math.inf  # of these, or earlier
+        self._due: DueQueue[str] = DueQueue()  # the shards that have retries
+        self._next_due_ms = math.inf  # when the next retry is due, or earlier
 
     @property
     def is_full(self) -> bool:
-        """Whether `max_records` new records were emitted."""
+        """Whether `max_records` new records have been emitted."""
         return self._new_left == 0
 
     @property
     def at_limit(self) -> bool:
-        """Whether no new record goes out: `max_records` were emitted, or `max_pending` is reached,
-        until there are outcomes.
+        """Whether no new record may be emitted, because of `max_records` or, until there are
+        outcomes, of `max_pending`.
         """
         return self.is_full or self.pending >= self.config.max_pending
 
     @property
     def is_idle(self) -> bool:
-        """Whether all shards are at their tips or ends, and nothing is pending. O(shards)."""
+        """Whether all shards are at their tips or ends and no record is pending. O(shards)."""
         return not self.pending and all(
             assigned.shard.tip_ms() is not None or assigned.shard.ended
             for assigned in self.assigned.values()
         )
 
     def next_retry_ms(self) -> float:
-        """When the next retry may be due; infinite without one, and during a pause."""
+        """Return when the next retry may be due; infinite without one and during a pause."""
         return math.inf if self.is_paused else self._next_due_ms
 
     def may_emit(self, now_ms: int) -> bool:
-        """Whether `emit` may have a record. False means that it has none."""
+        """Whether `emit` may return a record. If False, it returns None."""
         isolation = self.isolation
         if isolation.waits_for_outcome:
             return isolation.phase is Phase.STORED
@@ -225,7 +225,7 @@ class Rotation:
 
     # what may go out ------------------------------------------------------------------------------
     def pause(self) -> None:
-        """Emit nothing until `resume`, but for a record that was announced: its attempt is stored.
+        """Stop emitting until `resume`, except for an announced record, whose attempt is stored.
         Idempotent.
         """
         self.is_paused = True
@@ -236,15 +236,15 @@ class Rotation:
         self._open_or_close_short_way()
 
     def isolate(self, deliveries: int) -> None:
-        """Deliver one record at a time until so many more were delivered, or nothing is left to
-        deliver.
+        """Deliver one record at a time for the next `deliveries` records, or until no record is
+        left.
         """
         self.isolation.begin(deliveries)
         self._open_or_close_short_way()
 
     def _open_or_close_short_way(self) -> None:
-        # One comparison for each record, in place of four: below this many pending records `emit`
-        # needs no further check.
+        # This replaces four comparisons per record by one: with fewer pending records than this,
+        # `emit` needs no further check.
         is_open = not (self.is_paused or self.is_full or self.isolation.is_on)
         self._short_way_below = self.config.max_pending if is_open else 0
 
@@ -270,9 +270,7 @@ class Rotation:
         return assigned
 
     def reschedule(self, assigned: AssignedShard) -> None:
-        """Put the shard into the rotations it belongs to. Call it after a page or a payload was
-        added.
-        """
+        """Put the shard into its rotations. Call it after a page or a payload was added."""
         assigned.shard.refill()
         self.enqueue(assigned)
 
@@ -293,7 +291,7 @@ class Rotation:
             self._next_due_ms = min(self._next_due_ms, due_ms)
 
     def _enqueue_due_retries(self, now_ms: int) -> None:
-        """Put the shards whose retry is due at `now_ms` into both rotations."""
+        """Put the shards with a retry that is due at `now_ms` into both rotations."""
         while (shard_id := self._due.pop_due(now_ms)) is not None:
             assigned = self.assigned[shard_id]
             if not assigned.in_rotation:
@@ -307,7 +305,7 @@ class Rotation:
 
     # emitting -------------------------------------------------------------------------------------
     def emit(self, now_ms: float) -> SpoutEmission | None:
-        """The next record; None when no shard has one that may go out now."""
+        """Return the next record; None if no shard has a record that may be emitted now."""
         if self._next_due_ms <= now_ms:
             self._enqueue_due_retries(floor(now_ms))
         rotation = self._rotation
@@ -315,9 +313,8 @@ class Rotation:
             assigned = rotation[0]
             run = assigned.shard.open_run
             if run is not None and (index := run.emitted) < run.granted:
-                # The short way, for nearly all records: `grant` has checked the limits and that no
-                # retry waits. The shard stays in the rotation, at its end, so it is not enqueued
-                # again.
+                # The short way for nearly all records: `grant` has checked the limits, and that no
+                # retry waits. The shard moves to the end of the rotation without being enqueued.
                 run.emitted = index + 1
                 timeout_ms = self._timeout_ms
                 if timeout_ms is not None:
@@ -345,7 +342,7 @@ class Rotation:
         return emission
 
     def _take(self, now_ms: int, deadline_ms: int | None) -> SpoutEmission | None:
-        """Take the next record from its shard: a due retry, or, below the limit, a new one."""
+        """Take the next record from its shard: a due retry or, below the limit, a new record."""
         is_new = not self.at_limit
         rotation = self._rotation if is_new else self._retry_rotation
         while rotation:
@@ -353,7 +350,7 @@ class Rotation:
             shard = assigned.shard
             has_room = shard.unresolved < self.config.max_unresolved_per_shard
             delivery = shard.emit(now_ms, deadline_ms, new=is_new and has_room)
-            # Enqueued again only if it has more, so that an idle shard leaves the rotation.
+            # The shard is enqueued again only if it has more records, so an idle shard leaves.
             if is_new:
                 assigned.in_rotation = False
             else:
@@ -373,8 +370,8 @@ class Rotation:
             self._open_or_close_short_way()
 
     def _emit_isolated(self, now_ms: int, deadline_ms: int | None) -> SpoutEmission | None:
-        """The announced record once it is stored. None before that, and until it has an outcome;
-        then the next one is announced.
+        """Return the announced record once its announcement is stored; None before that, and until
+        it has an outcome. Then announce the next record.
         """
         isolation = self.isolation
         if isolation.waits_for_outcome:
@@ -393,7 +390,7 @@ class Rotation:
         return None
 
     def _is_last_isolated(self) -> bool:
-        """Whether no other record is delivered alone after the last one."""
+        """Whether the last isolated delivery has been made."""
         return self.isolation.is_complete and not self._has_unanswered()
 
     def _end_isolation(self) -> bool:
@@ -402,23 +399,23 @@ class Rotation:
         return has_ended
 
     def _has_unanswered(self) -> bool:
-        """Whether a record is left that must be delivered alone. O(shards)."""
+        """Whether there is a record that must be delivered in isolation. O(shards)."""
         return any(assigned.shard.restored.has_unanswered for assigned in self.assigned.values())
 
     # what was in flight ---------------------------------------------------------------------------
     def has_restored(self, now_ms: int) -> bool:
-        """Whether a record that an earlier process may have had in flight has had no outcome here.
+        """Whether a record that an earlier process may have had in flight has no outcome yet.
         O(shards).
         """
         return any(assigned.shard.restored.has_any(now_ms) for assigned in self.assigned.values())
 
     def marks(self) -> dict[str, SequenceNumber]:
-        """By shard, a number that no delivery so far lies above."""
+        """Return the greatest sequence number delivered so far, or an upper bound, by shard."""
         newest = {one: assigned.shard.newest_emitted for one, assigned in self.assigned.items()}
         return {shard_id: number for shard_id, number in newest.items() if number is not None}
 
     def has_passed(self, marks: Mapping[str, SequenceNumber]) -> bool:
-        """Whether each delivery before these marks has had an outcome."""
+        """Whether each delivery up to these marks has an outcome."""
         oldest = {one: assigned.shard.oldest_pending for one, assigned in self.assigned.items()}
         return all(
             number is None or shard_id not in marks or marks[shard_id] < number

@@ -1,29 +1,29 @@
-"""The spout's monitor: the one place where the threads of a spout meet.
+"""The spout's monitor: all state that the threads of a spout share, and the lock that guards it.
 
-Every method of `SpoutScheduler` is one step: it takes the lock itself, and wakes those who wait.
-Which thread calls what:
+Each method of `SpoutScheduler` is one step: it takes the lock and wakes waiting threads. The
+threads and the methods that they call:
 
 | thread | calls |
 | --- | --- |
 | of the program, one at a time | `emit`, `wait` |
 | any of the program | `resolve`, `record_failure`, `extend`, `find`, `answer_unheld` |
-| fetch | `reschedule`, after a page came |
+| fetch | `reschedule`, after a page has arrived |
 | timeouts | `expire` |
 | retries | `wanted`, `restock` |
 | letters | `letters`, `dead_lettered`, `letter_refused` |
 | commit | snapshots of the shards; `remove` |
 | coordinate | `add`, `remove`; `pause` and `resume` of the rotation |
 
-A thread that reads or changes several things as of one moment holds `changed` around that: the
-coordinator, who pauses the rotation and takes shards on; the committer, who takes the states of all
-shards; the prefetcher, whose buffers come and go with the shards; the sender of letters. The lock
-is reentrant, so they call the methods as everybody does.
+A thread that needs several steps to be atomic holds `changed` around them: the coordinator, which
+pauses the rotation and assigns shards; the committer, which snapshots all shards; the prefetcher,
+whose buffers are created and closed with the shards; and the sender of letters. The lock is
+reentrant, so these threads call the same methods.
 
-`changed` guards all that hangs on `assigned`: the shards with their trackers, runs and payloads,
-the rotation, the isolation, and the counts. It is held for no I/O, and no listener is called under
-it. The catalog's lock, which guards the states as they are stored, is taken before it and never
-after it. The locks of the buffers, the outages and the acker are innermost: who holds one of them
-takes no other.
+`changed` guards everything that `assigned` leads to (the shards with their trackers, runs and
+payloads), the rotation, the isolation, and the counts. No I/O is done and no listener is called
+while it is held. Lock order: the catalog's lock, which guards the stored states, is taken before
+`changed`, never after it. The locks of the buffers, the outages and the acker are innermost: a
+thread that holds one of them takes no other lock.
 """
 
 from __future__ import annotations
@@ -53,22 +53,24 @@ if TYPE_CHECKING:
 
 
 class NothingAckedError(KinesisError):
-    """Too many records failed and none was ever acked: the fault is not in the records."""
+    """Many records failed and none was ever acked, so the fault is not in the records."""
 
 
 class SpoutTrees:
-    """The tuple trees of a spout's emissions, whose outcomes it passes on
-    (`kinesis_spout.tuple_tree.Outcomes`). Any thread.
+    """The tuple trees of a spout's emissions. It passes the outcomes of the trees to the scheduler
+    (`kinesis_spout.tuple_tree.Outcomes`). For any thread.
     """
 
     def __init__(self, scheduler: SpoutScheduler, random: Random | None) -> None:
         self._scheduler = scheduler
         self._acker: Acker[TupleTree] = Acker(random)
-        # The emissions that have no outcome yet, with their trees, by message id.
+        # The emissions without an outcome, with their trees, by message id.
         self.open: dict[str, tuple[SpoutEmission, tuple[TupleTree, ...]]] = {}
 
     def begin(self, emission: SpoutEmission) -> TupleTree:
-        """The tree times out with its emission: a later outcome would not count."""
+        """Begin the tree of an emission. The tree times out together with its emission, because a
+        later outcome would not count.
+        """
         scheduler = self._scheduler
         with scheduler.changed:
             shard, now_ms = emission.assigned.shard, int(scheduler.now_ms())
@@ -79,8 +81,8 @@ class SpoutTrees:
         return tree
 
     def end(self, message_id: str) -> SpoutEmission | None:
-        """The emission has an outcome, so nothing waits for its trees any more. Returns the
-        emission, once.
+        """Forget the trees of an emission that has an outcome. Returns the emission; None if its
+        trees were forgotten before.
         """
         emission, trees = self.open.pop(message_id, (None, ()))
         for tree in trees:
@@ -88,18 +90,19 @@ class SpoutTrees:
         return emission
 
     def on_extended(self, message_id: str, deadline_ms: int | None) -> None:
-        """The deadline of an emission was moved."""
+        """Move the deadlines of an emission's trees."""
         _, trees = self.open.get(message_id, (None, ()))
         for tree in trees:
             self._acker.extend(tree.root, deadline_ms)
 
     def expire(self, now_ms: int) -> int | None:
-        """Fail the emissions of the trees whose deadline has come. Returns the next deadline."""
+        """Fail the emissions of the trees that have timed out. Returns the next deadline."""
         fail_timed_out(self._acker, now_ms)
         return self._acker.next_deadline_ms()
 
-    # To the scheduler, and not by the emission's own methods: a tree that times out gives no
-    # outcome inside a `with` block. Of two trees of one emission, the first outcome counts.
+    # These call the scheduler, not the emission's own methods: those would take the outcome of a
+    # tree that times out for an outcome of the program's `with` block. If an emission has two
+    # trees, the first outcome counts.
     def ack(self, message_id: str) -> None:
         if (emission := self.end(message_id)) is not None:
             self._scheduler.resolve(emission)
@@ -114,13 +117,14 @@ class SpoutTrees:
 
 
 class SpoutScheduler:
-    """See the module for who calls what, and which lock guards what.
+    """The spout's monitor. The module's docstring lists the threads, the calls and the locks.
 
-    `now_ms`: the spout's clock, in ms since 1970, which nobody sets. `wake` wakes the thread of a
-    name. `error`: what has stopped the spout, if anything; the next call for a record raises it.
-
-    `check_owner` raises if another process has taken over: it has got the records that are next
-    here. Within half a session's time-out after a call for a record none can have done that.
+    - `now_ms`: the spout's steady clock, in ms since 1970.
+    - `wake`: wakes the thread with this name.
+    - `error`: the error that has stopped the spout, if any; the next request for a record raises
+      it.
+    - `check_owner`: raises if another process has taken over and so has the next records. No
+      process can take over within half a session time-out after a request for a record.
     """
 
     def __init__(
@@ -135,18 +139,18 @@ class SpoutScheduler:
     ) -> None:
         self.now_ms = now_ms
         self.stream_name = config.stream_ref.name
-        # Reentrant, for callers that hold it around several steps, and because its release raises
-        # in a thread that does not hold it: see `emit`.
+        # Reentrant for callers that hold it around several steps, and because `emit` relies on an
+        # error when a thread releases the lock without holding it.
         self.changed = threading.Condition(threading.RLock())
         self.rotation = Rotation(config)
         self.trees = SpoutTrees(self, random)
-        self.released_counts = ShardCounts()  # of shards that are not assigned any more
+        self.released_counts = ShardCounts()  # the counts of released shards
         self.error: Exception | None = None
         self._is_closed = False
         self._hooks = SpoutNotifier(()) if hooks is None else hooks
         self.wake = wake
         self._check_owner = check_owner
-        # After its last heartbeat, a session at the store lives at least that long.
+        # A session lives at least this long after its last heartbeat.
         self._lease_ms = config.zookeeper_session_timeout_s * 500
         self._leased_until_ms = now_ms() + self._lease_ms
         self._waiting = 0  # threads in `wait`
@@ -157,8 +161,9 @@ class SpoutScheduler:
 
     # emitting -------------------------------------------------------------------------------------
     def emit(self) -> SpoutEmission | None:
-        """The next record; None when no shard has one that may go out now. Raises what has stopped
-        the spout. After a silence it blocks on `check_owner` first.
+        """Return the next record; None if no shard has a record that may be emitted now. Raises the
+        error that has stopped the spout. If the last call is long ago, blocks on `check_owner`
+        first.
         """
         if self.error is not None:
             raise self.error
@@ -166,9 +171,9 @@ class SpoutScheduler:
         if now_ms > self._leased_until_ms:
             self._check_owner()
         self._leased_until_ms = now_ms + self._lease_ms
-        # This and `resolve` run once per record, and a `with` statement takes twice the time of
-        # these calls. An interrupt may come at any of them: only the lock can tell whether it is
-        # held.
+        # This method and `resolve` run once per record, and a `with` statement takes twice the time
+        # of these calls. An interrupt may arrive between any two of them, and then only the lock
+        # knows whether it is held.
         changed = self.changed
         try:
             changed.acquire()
@@ -183,10 +188,8 @@ class SpoutScheduler:
         return emission
 
     def wait(self, timeout_s: float, until: Callable[[], bool]) -> float:
-        """Wait until `until()` is true, but at most `timeout_s`, and not beyond the next due retry.
-        Returns the seconds waited.
-
-        `until` is called with the lock held, after each change.
+        """Wait until `until()` is true, until the next retry is due, or until `timeout_s` has
+        passed. Returns the seconds waited. `until` is called after each change, with the lock held.
         """
         if timeout_s <= 0:
             return 0.0
@@ -201,27 +204,27 @@ class SpoutScheduler:
         return (self.now_ms() - began_ms) / 1000
 
     def stop(self, error: Exception) -> None:
-        """Give out no further record: the next call for one raises the first error. Outcomes still
-        count.
+        """Stop emitting records: the next request for a record raises the first error. Outcomes
+        still count.
         """
         with self.changed:
             is_first = self.error is None
             self.error = self.error or error
             self.changed.notify_all()
-        # The next call for a record raises the first one.
+        # The next request for a record raises the first error, so that one is not logged.
         self._hooks.error(error, is_logged=not is_first)
 
     def close(self) -> None:
-        """Count no further outcome: it would not be committed."""
+        """Ignore all further outcomes, which would not be committed."""
         with self.changed:
             self._is_closed = True
             self.changed.notify_all()
 
     # outcomes -------------------------------------------------------------------------------------
     def resolve(self, emission: SpoutEmission, *, notifies: bool = True) -> bool:
-        """Ack an emission. Whether the ack counted. It does not for a record that is acked already
-        or dead-lettered, for a shard that was released, nor when the spout is closed. `notifies`:
-        the listeners are.
+        """Ack an emission, and return whether the ack counted. It does not count if the record is
+        already acked or dead-lettered, if its shard was released, or if the spout is closed.
+        `notifies`: whether to call the listeners.
         """
         now_ms = self.now_ms()
         assigned, changed, resolved = emission.assigned, self.changed, None
@@ -234,10 +237,10 @@ class SpoutScheduler:
                 rotation.pending -= resolved
                 assigned.is_dirty = True
                 assigned.counts.on_ack(floor(now_ms - emission.run.arrivals[emission.index]))
-                # It left the rotation if it was at max_unresolved_per_shard. Now it has room.
+                # A shard at max_unresolved_per_shard leaves the rotation. Now it has room again.
                 if not assigned.in_rotation and assigned.shard.open_run is not None:
                     rotation.enqueue(assigned)
-            # Only while `wait` waits: notifying for each record would slow all acks down.
+            # Only if a thread is in `wait`: a notification for each record would slow all acks.
             if self._waiting:
                 changed.notify_all()
         finally:
@@ -256,11 +259,12 @@ class SpoutScheduler:
     def answer_unheld(
         self, shard_id: str, sequence: SequenceNumber, attempt: int, *, acked: bool
     ) -> bool:
-        """A late outcome by message id of a record whose payload is not in memory. Returns whether
-        it counted, which a failure never does. Raises `IllegalAckerEventError` as an emission's.
+        """Apply a late outcome, by message id, of a record whose payload is not in memory. Returns
+        whether it counted; a failure never counts. Raises `IllegalAckerEventError`, as the methods
+        of an emission.
 
-        A message id names one record. If the record is the first of a range that has one outcome
-        for all, the ack does not count, and the range is delivered again.
+        A message id names one record. If the record is the first of a range with a common outcome,
+        the ack does not count, and the range is redelivered.
         """
         with self.changed:
             assigned = self.assigned.get(shard_id)
@@ -272,13 +276,14 @@ class SpoutScheduler:
             resolved = assigned.shard.mark_node_acked(sequence, attempt)
             if resolved is None:
                 return False
-            # 0 for a queued record. 1 if it was read again and delivered since the caller looked.
+            # `resolved` is 0 for a queued record, and 1 if the record was redelivered in the
+            # meantime.
             assigned.counts.acked += 1
             self._answered(assigned, resolved)
             return True
 
     def _answered(self, assigned: AssignedShard, fewer: int) -> None:
-        """Records of the shard have an outcome, and so many fewer are pending. Hold `changed`."""
+        """Note outcomes of a shard, by which `fewer` records are pending. Hold `changed`."""
         self.rotation.pending -= fewer
         assigned.is_dirty = True
         self.rotation.enqueue(assigned)
@@ -292,8 +297,9 @@ class SpoutScheduler:
         retry: bool = True,
         is_malformed: bool = False,
     ) -> Effect:
-        """Fail an emission; without `retry` its record is exhausted at once. Returns QUEUED or
-        EXHAUSTED, or another effect when it did not count. `is_malformed`: its scheme says so.
+        """Fail an emission; without `retry`, its record is exhausted at once. Returns QUEUED or
+        EXHAUSTED, or another effect if the failure did not count. `is_malformed`: the scheme could
+        not decode the record.
         """
         reason = reason_text(reason)
         effect = Effect.UNKNOWN
@@ -319,7 +325,7 @@ class SpoutScheduler:
         return effect
 
     def expire(self) -> list[SpoutEmission]:
-        """Fail all emissions whose deadline has come. Returns them."""
+        """Fail all emissions that have timed out, and return them."""
         now_ms = int(self.now_ms())
         expired: list[SpoutEmission] = []
         with self.changed:
@@ -337,7 +343,7 @@ class SpoutScheduler:
         return expired
 
     def next_deadline_ms(self) -> int | None:
-        """When the next emission times out; None when none can. O(shards with pending records)."""
+        """Return when the next emission times out, or None. O(shards with pending records)."""
         with self.changed:
             times = [
                 assigned.shard.next_deadline_ms()
@@ -366,7 +372,7 @@ class SpoutScheduler:
         return self.trees.begin(emission)
 
     def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> SpoutEmission | None:
-        """The emission that a message id names, if its payload is in memory; else None."""
+        """Return the emission that a message id names; None if its payload is not in memory."""
         with self.changed:
             if (assigned := self.assigned.get(shard_id)) is None:
                 return None
@@ -378,7 +384,7 @@ class SpoutScheduler:
         if limit is None or self.error is not None:
             return
         with self.changed:
-            if any(one.acked for one in self._counts()):  # nearly always the first of them
+            if any(one.acked for one in self._counts()):  # nearly always true for the first
                 return
             failed = sum(one.failed for one in self._counts())
         if failed >= limit:
@@ -393,7 +399,7 @@ class SpoutScheduler:
 
     # shards ---------------------------------------------------------------------------------------
     def add(self, shard: TrackedShard) -> AssignedShard:
-        """Assign a shard that is not assigned."""
+        """Assign a shard that is not assigned yet."""
         with self.changed:
             assigned = AssignedShard(shard, self)
             self.rotation.add(assigned)
@@ -406,14 +412,14 @@ class SpoutScheduler:
             self.released_counts.add(self.rotation.remove(shard_id).counts)
 
     def reschedule(self, assigned: AssignedShard) -> None:
-        """A page or a payload was added: let the shard have its turns."""
+        """Let the shard take its turns again, after a page or a payload was added."""
         with self.changed:
             self.rotation.reschedule(assigned)
             self.changed.notify_all()
 
     # payloads and letters -------------------------------------------------------------------------
     def wanted(self, *, letters: bool) -> list[tuple[AssignedShard, list[UnresolvedRecord]]]:
-        """The records to read again for their retries, or for their dead letters, by shard."""
+        """Return the records to read again for their retries or dead letters, by shard."""
         now_ms = int(self.now_ms())
         with self.changed:
             held = ((one, one.shard.held) for one in self.assigned.values())
@@ -426,8 +432,8 @@ class SpoutScheduler:
         assigned: AssignedShard,
         found: Iterable[tuple[UnresolvedRecord, RecordRun]],
     ) -> None:
-        """Take the payloads of wanted records: see `RetryBuffer.restock`. A no-op for a shard that
-        was released while they were read.
+        """Keep the payloads of wanted records. See `RetryBuffer.restock`. A no-op if the shard was
+        released while they were read.
         """
         with self.changed:
             if assigned.is_released:
@@ -438,10 +444,10 @@ class SpoutScheduler:
             self.reschedule(assigned)
 
     def room_bytes(self, *, letters: bool) -> int:
-        """How many bytes of payload may still be kept for retries, or for letters: these have half
-        of the room at most. O(shards).
+        """Return how many bytes of payload may still be kept for retries, or for dead letters,
+        which get at most half of the room. O(shards).
 
-        Payloads that are kept are not read again, so room always comes back when they are resolved.
+        A kept payload is not read again, so its room is free once its record is resolved.
         """
         most = self.rotation.config.prefetch_bytes
         with self.changed:
@@ -455,13 +461,15 @@ class SpoutScheduler:
         return self.rotation.config.prefetch_bytes // max(1, len(self.assigned))
 
     def letters(self) -> Iterator[tuple[AssignedShard, UnresolvedRecord]]:
-        """The exhausted records that can be dead-lettered now. Hold `changed` while it runs."""
+        """Yield the exhausted records that can be dead-lettered now. Hold `changed` meanwhile."""
         for assigned in list(self.assigned.values()):
             for record in assigned.shard.held.letters():
                 yield assigned, record
 
     def dead_lettered(self, assigned: AssignedShard, sequence: SequenceNumber, count: int) -> bool:
-        """The letter was written: the record counts as acked. False when a late ack came first."""
+        """Note that a letter was written; its record then counts as acked. Returns False if a late
+        ack came first.
+        """
         with self.changed:
             if (
                 assigned.is_released
@@ -473,7 +481,7 @@ class SpoutScheduler:
             return True
 
     def letter_refused(self, assigned: AssignedShard, sequence: SequenceNumber) -> None:
-        """The sink refused a letter. Its payload makes room if another one waits for room."""
+        """Note that the sink refused a letter. Its payload is dropped if another one needs room."""
         with self.changed:
             lacks_letter = any(one.shard.held.lacks_letter for one in self.assigned.values())
             drop = lacks_letter and self.room_bytes(letters=True) <= 0
@@ -486,7 +494,7 @@ class SpoutScheduler:
             yield assigned.counts
 
     def counts(self) -> ShardCounts:
-        """The counts of all shards, with those that were released. O(shards)."""
+        """Return the total counts of all shards, including released shards. O(shards)."""
         total = ShardCounts()
         with self.changed:
             for one in self._counts():
@@ -496,8 +504,8 @@ class SpoutScheduler:
     def metrics(
         self, service_now_ms: int, refused: Counter[str]
     ) -> tuple[ShardMetrics, dict[str, ShardMetrics]]:
-        """In total, and by shard: a snapshot, which later events do not change. O(shards).
-        `refused`: by shard, how many letters count as refused.
+        """Return the total and the metrics by shard. Later events do not change them. O(shards).
+        `refused`: the number of refused letters, by shard.
         """
         with self.changed:
             shards = {

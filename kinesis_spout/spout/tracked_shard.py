@@ -1,20 +1,21 @@
 """One shard of the standalone spout: its records from the buffer to their outcomes, and the
 payloads that are kept for retries. Pure: times are arguments, in ms since 1970.
 
-New records go out in runs (`PageRuns` cuts the buffered pages into them), for the first time each.
-Most are acked soon after they were emitted, and roughly in order. For these a byte of state per
-record is enough, and their acks cost next to nothing. The tracker learns of a run only when it has
-to: when all its records are acked and nothing before them is pending, when a record fails or times
-out, or when the shard's state is stored. A run is registered only after the runs before it, each
-stretch of acked records as one node, so the tracker has all records in the shard's order.
+New records are emitted in runs, which `PageRuns` cuts from the buffered pages. Most records are
+acked soon after their emission and roughly in order. For these records one byte of state each is
+enough, and an ack costs almost nothing. A run is registered with the tracker only if necessary:
+when all of its records are acked and no earlier record is pending, when one of its records fails or
+times out, or when the shard's state is stored. Runs are registered in their order, with each
+stretch of acked records as one node. So the tracker has all records in the shard's order.
 
-The payloads of the records that the tracker knows one by one are in the `RetryBuffer`: of all
-pending ones, and of queued and exhausted ones while there is room. One can be missing after a
-restart, or for lack of room. Its record is then `wanted`: the retry fetcher reads it again and
-calls `restock`. Letters have half of the room at most, so that a sink that is down stops no retry.
+The `RetryBuffer` has the payloads of the records that the tracker knows one by one: of all pending
+records, and of queued and exhausted records as far as there is room. A payload is missing after a
+restart, or for lack of room. Its record is then `wanted`: the retry fetcher reads the record again
+and calls `restock`. The payloads of dead letters get at most half of the room, so that a sink that
+is down does not stop the retries.
 
-An isolated delivery is announced before it is handed out: the shard's state then has it as a failed
-attempt, until its outcome. See `kinesis_spout.spout.rotation`.
+An isolated delivery is announced before the program gets it: the shard's state then contains it as
+a failed attempt, until it has an outcome. See `kinesis_spout.spout.rotation`.
 """
 
 from __future__ import annotations
@@ -51,26 +52,29 @@ RUN_RECORDS = 1_000
 RETRIES_IN_A_ROW = 4  # then a new record goes out, so that retries do not starve new records
 LOOK_AGAIN_MS = 1_000  # a due retry is postponed by this while its record is read again
 GONE = "past the stream's retention before it could be retried"
-# In place of a payload that nobody asks for again. Not of the type of a payload: to use it is an
-# error, and never an empty record.
+# Replaces a payload that is not needed any more. It is no bytes object, so that using it by mistake
+# is an error instead of an empty record.
 RELEASED: Any = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class RecordRun:
-    """Consecutive records of a shard: the first `emitted` of them were emitted, `unacked` of them
-    all were not acked.
+    """Consecutive records of a shard. The first `emitted` records were emitted; `unacked` records
+    of the run are not acked.
 
-    The lists are parallel: sequence numbers as text (`texts`; `<sequence>.<sub>` for a user record
-    of an aggregate but its first), partition keys, payloads, arrival times in ms since 1970.
-    `rest`: the last record is followed by this user record of the same aggregate, in the next run;
-    None where its Kinesis record is complete. `deadlines` has one entry in ms per emitted record,
-    ascending, or none where records do not time out. The first `granted` records may be emitted
-    without any further check. `registered` means that the tracker knows the records, and their
-    outcomes go there.
+    - `texts`, `keys`, `data`, `arrivals`: parallel lists of sequence numbers (`<sequence>.<sub>`
+      for all user records of an aggregate except the first), partition keys, payloads, and arrival
+      times in ms since 1970.
+    - `rest`: the user record of the same aggregate that follows the last record, in the next run;
+      None if the last record completes its Kinesis record.
+    - `deadlines`: one deadline in ms per emitted record, ascending; empty if records do not time
+      out.
+    - `granted`: so many records may be emitted without further checks.
+    - `registered`: the tracker has the records and receives their outcomes.
 
-    Emissions keep their run alive, so it lets go of payloads early: of a record once it is acked,
-    and of all when it is registered. An emission has its payload itself.
+    Emissions keep their run alive, so the run releases payloads early: a record's payload once the
+    record is acked, and all payloads once the run is registered. An emission has its own reference
+    to its payload.
 
     Not thread-safe.
     """
@@ -95,7 +99,7 @@ class RecordRun:
 
     @property
     def sequences(self) -> list[SequenceNumber]:
-        """Computed at each call, as most are never needed. O(size)."""
+        """The sequence numbers, parsed at each call because few are ever needed. O(size)."""
         return list(map(_number, self.texts))
 
     def sequence(self, index: int) -> SequenceNumber:
@@ -106,7 +110,7 @@ class RecordRun:
         return sum(map(len, self.data))
 
     def cut(self) -> RecordRun:
-        """Move the records that were not emitted yet into a new run, and return it."""
+        """Move the records that are not emitted yet into a new run, and return that run."""
         emitted = self.emitted
         rest = self.part(emitted, self.size)
         rest.rest, self.rest = self.rest, None
@@ -119,12 +123,12 @@ class RecordRun:
         return rest
 
     def part(self, first: int, end: int) -> RecordRun:
-        """A new run of some of the records, not emitted. Keeping it keeps no others in memory."""
+        """Return a new, unemitted run of some records. It does not keep other records in memory."""
         some = slice(first, end)
         return RecordRun(self.texts[some], self.keys[some], self.data[some], self.arrivals[some])
 
     def oldest_pending(self) -> int | None:
-        """The index of the first pending record; None without one. Amortised O(1)."""
+        """Return the index of the first pending record, or None. Amortised O(1)."""
         states, emitted = self.states, self.emitted
         index = self._first_open
         while index < emitted and states[index] != PENDING:
@@ -133,13 +137,13 @@ class RecordRun:
         return index if index < emitted else None
 
     def next_deadline_ms(self) -> int | None:
-        """The earliest deadline of a pending record; None without one."""
+        """Return the earliest deadline of a pending record, or None."""
         oldest = self.oldest_pending() if self.deadlines else None
         return None if oldest is None else floor(self.deadlines[oldest])
 
     def stretches(self) -> Iterator[tuple[int, range]]:
-        """The emitted records as stretches of one state (PENDING or ACKED) with their indices, in
-        order.
+        """Yield stretches of emitted records in one state (PENDING or ACKED), with their indices,
+        in order.
         """
         states, emitted = self.states, self.emitted
         end = 0
@@ -151,11 +155,11 @@ class RecordRun:
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False):
-    """One delivery of one record: `index` is the record's position in `run`, `attempt` counts from
-    1. It has the payload itself: the run lets go of it.
+    """One delivery of one record. `index`: the record's index in `run`. `attempt` counts from 1.
+    `data`: the payload, which the run may release before the delivery has an outcome.
 
-    A struct and not a named tuple: one is made per delivery, and a struct costs what a plain tuple
-    does.
+    It is a struct rather than a named tuple because one is made for each delivery, and a struct is
+    as cheap as a plain tuple.
     """
 
     run: RecordRun
@@ -169,23 +173,23 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def number(self) -> str:
-        """The sequence number with the sub-sequence number, as a message id has them."""
+        """The sequence number and sub-sequence number, in the form of a message id."""
         return self.run.texts[self.index]
 
     @property
     def sequence_number(self) -> str:
-        """Of the Kinesis record."""
+        """The sequence number of the Kinesis record."""
         return self.run.texts[self.index].partition(".")[0]
 
     @property
     def sub_sequence_number(self) -> int:
-        """Of a user record in its aggregate, from 0; 0 for any other record."""
+        """The number of a user record in its aggregate, from 0; 0 for any other record."""
         return int(self.run.texts[self.index].partition(".")[2] or 0)
 
 
 class PageSource(Protocol):
-    """A buffer of pages in the shard's order, which another thread fills. `drop` removes `page` if
-    it is still the first.
+    """A buffer of pages in the shard's order, filled by another thread. `drop` removes `page` if it
+    is still the first page.
     """
 
     def first(self) -> Page | None: ...
@@ -194,11 +198,12 @@ class PageSource(Protocol):
 
 
 class PageRuns:
-    """The runs of a shard. `last_page` is the newest page whose records were all taken, without
-    them; it was dropped from `source`. `source` None: there are no pages.
+    """Cuts a shard's pages into runs.
 
-    `lapse` inspects each page. Behind records that may have expired unread none is taken, until the
-    loss is acknowledged.
+    - `source`: the pages; None if there are none.
+    - `last_page`: the newest page whose records are all taken, without its records.
+    - `lapse`: inspects each page. If records may have expired unread before a page, no record is
+      taken until the loss is acknowledged.
     """
 
     def __init__(self, source: PageSource | None, lapse: ExpiryDetector) -> None:
@@ -211,13 +216,13 @@ class PageRuns:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all records up to the shard's end were taken."""
+        """Whether all records up to the shard's end are taken."""
         return self.last_page is not None and self.last_page.ended
 
     @property
     def tip_ms(self) -> int | None:
-        """The service's time when the shard was at its tip or its end, if all records up to there
-        were taken; else None.
+        """The service's time when the shard was at its tip or its end; None unless all records up
+        to there are taken.
         """
         page = self.last_page
         if page is None or self._page is not None or not (page.at_tip or page.ended):
@@ -226,12 +231,14 @@ class PageRuns:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are records in the buffer. Those of the last run may be among them."""
+        """Whether the buffer has records, perhaps including those of the last run."""
         page = None if self._source is None else self._source.first()
         return page is not None and page.count > 0
 
     def next_run(self) -> RecordRun | None:
-        """The next records, at most 1,000, skipping empty pages. None when there are none now."""
+        """Return a run of the next records, at most 1,000; None if there are none now. Empty pages
+        are skipped.
+        """
         while self.lapse.lapsed_ms is None and self._taken >= len(self._records.numbers):
             if self._source is None:
                 return None
@@ -253,9 +260,11 @@ class PageRuns:
 
 
 class RetryBuffer:
-    """`runs`: payloads by the sequence number of a record, or of the first record of a range. A run
-    without records says that the stream has none of them any more. `held_bytes` counts payload, and
-    `letter_bytes` the part of it that is of exhausted records.
+    """The payloads of records that wait for a retry or for their dead letter.
+
+    `runs`: by the sequence number of a record, or of the first record of a range. An empty run
+    means that the records have expired. `held_bytes`: the size of all payloads. `letter_bytes`: the
+    size of the payloads of exhausted records.
     """
 
     def __init__(self, tracker: InflightRecordTracker) -> None:
@@ -263,13 +272,13 @@ class RetryBuffer:
         self.letter_bytes = 0
         self.runs: dict[SequenceNumber, RecordRun] = {}
         self._tracker = tracker
-        self._missing: set[SequenceNumber] = set()  # due retries that are not in `runs`
-        self._letters: set[SequenceNumber] = set()  # exhausted records that are
-        self._refusals: dict[SequenceNumber, int] = {}  # by exhausted record: of the sink
+        self._missing: set[SequenceNumber] = set()  # due retries without a payload in `runs`
+        self._letters: set[SequenceNumber] = set()  # exhausted records with a payload in `runs`
+        self._refusals: dict[SequenceNumber, int] = {}  # by exhausted record: the sink's refusals
 
     def hold(self, sequence: SequenceNumber, run: RecordRun, *, is_letter: bool = False) -> None:
-        """Keep the payload of a record, or of what is left of a range. The tracker knows the
-        record.
+        """Keep the payload of a record that the tracker has, or the payloads that are left of a
+        range.
         """
         self._drop_payload(sequence)
         run.registered = True
@@ -280,15 +289,15 @@ class RetryBuffer:
             self.letter_bytes += run.payload_bytes
 
     def drop(self, sequence: SequenceNumber) -> None:
-        """Forget a record: it is resolved, or there is no room. A no-op for one that is not
-        here.
+        """Forget a record, because it is resolved or there is no room. A no-op for an unknown
+        record.
         """
         self._drop_payload(sequence)
         self._refusals.pop(sequence, None)
 
     def fit(self, sequence: SequenceNumber, max_bytes: int) -> None:
-        """A record is not pending any more: keep its payload only if all payloads here fit into
-        `max_bytes`, and those of letters into half of it.
+        """Keep the payload of a record that is no longer pending only if all payloads fit into
+        `max_bytes`, and those of exhausted records into half of that.
         """
         is_letter = self._tracker.queued(sequence) is None
         if is_letter:
@@ -297,8 +306,9 @@ class RetryBuffer:
             self.drop(sequence)
 
     def refuse(self, sequence: SequenceNumber, *, drop: bool) -> None:
-        """The sink refused the letter of an exhausted record. With `drop`, its payload makes room
-        for others, and is read again after those that were refused less often.
+        """Note that the sink refused the letter of an exhausted record. With `drop`, its payload is
+        dropped to make room. It is read again after the payloads of records that were refused less
+        often.
         """
         if sequence in self.runs:
             self._refusals[sequence] = self._refusals.get(sequence, 0) + 1
@@ -311,9 +321,9 @@ class RetryBuffer:
         return self._tracker.count(NodeState.EXHAUSTED) > len(self._letters)
 
     def due_retry(self, now_ms: int) -> SequenceNumber | None:
-        """The next due retry whose payload is here.
+        """Return the next due retry whose payload is in memory.
 
-        Due retries without a payload are postponed, so that they do not block the others.
+        Due retries without a payload are postponed, so that they do not block other retries.
         """
         while (sequence := self._tracker.due_retry(now_ms)) is not None and (
             sequence not in self.runs
@@ -323,19 +333,19 @@ class RetryBuffer:
         return sequence
 
     def letters(self) -> list[UnresolvedRecord]:
-        """The exhausted records whose payload is here, or is known to be gone."""
+        """Return the exhausted records whose payload is in memory or has expired."""
         return [record for record in self._tracker.exhausted if record.first in self.runs]
 
     def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
-        """The queued records to read again, in order: due ones without a payload here."""
+        """Return the queued records to read again, in order: due records without a payload."""
         self.due_retry(now_ms)
         missing, self._missing = sorted(self._missing - self.runs.keys()), set()
         queued = map(self._tracker.queued, missing)
         return [record for record in queued if record is not None]
 
     def wanted_letters(self) -> list[UnresolvedRecord]:
-        """The exhausted records to read again, in order: of those without a payload here the ones
-        that were refused least often.
+        """Return the exhausted records to read again, in order. Of the records without a payload,
+        these are the ones that were refused least often.
         """
         if not self.lacks_letter:
             return []
@@ -347,10 +357,10 @@ class RetryBuffer:
         )
 
     def restock(self, record: UnresolvedRecord, found: RecordRun, now_ms: int) -> None:
-        """Take the payload of a wanted record, or of the records left of a range. `found` has none
-        where the stream has none of them any more.
+        """Keep the payload of a wanted record, or the payloads that are left of a range. `found` is
+        empty if all of them have expired.
 
-        A no-op for a record whose payload has come meanwhile, or that is not wanted any more.
+        A no-op if the payload is in memory already, or if the record is not wanted any more.
         """
         if record.first in self.runs:
             return
@@ -359,13 +369,13 @@ class RetryBuffer:
             self._unfold(queued, found, now_ms)
             return
         if queued is not None:
-            # Only a pending record can fail, so the retry is begun first. It was never delivered:
-            # `counts` False keeps its number of attempts.
+            # Only a pending record can fail, so begin the retry first. The record is not delivered,
+            # so `counts=False` keeps its number of attempts.
             attempt = self._tracker.retry(record.first)
             self._tracker.fail(
                 record.first, attempt, now_ms, reason=GONE, retry=False, counts=False
             )
-        if self._tracker.waiting(record.first) is not None:  # else a late ack came first
+        if self._tracker.waiting(record.first) is not None:  # otherwise a late ack came first
             self.hold(record.first, found, is_letter=True)
 
     def _drop_payload(self, sequence: SequenceNumber) -> None:
@@ -378,16 +388,16 @@ class RetryBuffer:
             self.letter_bytes -= run.payload_bytes
 
     def _unfold(self, queued: UnresolvedRecord, found: RecordRun, now_ms: int) -> None:
-        """Replace a queued range by its records, each with the range's attempts. They are due at
+        """Replace a queued range by its records. Each has the range's attempts and is due at
         once.
         """
         numbers = found.sequences
         if queued.count > 1:
-            # The tracker splits a pending range only; records that were not found count as acked.
+            # The tracker only splits a pending range. Records that were not found count as acked.
             self._tracker.retry(queued.first)
             records = [replace(queued, first=one, last=one, count=1) for one in numbers]
             if numbers[0] != queued.first:
-                # To be dead-lettered for all those of the range that are gone.
+                # One dead letter stands for all expired records of the range.
                 missing = missing_records(queued.count, len(numbers), has_first=False)
                 what = f"{missing} of {queued.count} records up to {queued.last} were {GONE}"
                 gone = replace(queued, last=queued.first, count=1, rejected=True, reason=what)
@@ -400,8 +410,8 @@ class RetryBuffer:
 
 
 class RestoredRecords:
-    """The records of a shard that earlier processes have left without an outcome, until each has
-    had one here. `last`: the last of their numbers; None without any.
+    """The records of a shard that earlier processes left without an outcome, as long as they have
+    had none in this process. `last`: the greatest of their sequence numbers, or None.
     """
 
     def __init__(
@@ -413,12 +423,12 @@ class RestoredRecords:
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether a record is left that was announced by a process which then ended."""
+        """Whether a record is left that a process announced before the process ended."""
         return any(record.reason == UNANSWERED for record in self._unresolved())
 
     def has_any(self, now_ms: int) -> bool:
-        """Whether one is left that was due by `now_ms`. It may have been in flight when its process
-        ended.
+        """Whether a record is left that was due by `now_ms`. It may have been in flight when its
+        process ended.
         """
         return any(record.due_ms <= now_ms for record in self._unresolved())
 
@@ -430,9 +440,11 @@ class RestoredRecords:
 class TrackedShard:
     """The records of one shard. Not thread-safe: the caller holds the spout's lock.
 
-    `pages` None: the shard's end was read before, and only unresolved records are left. `whole`:
-    aggregates are not unpacked, and the state says so of what is delivered here and unresolved.
-    `retention_ms`: the stream's; without it no page is found to be too late.
+    - `pages`: None if the shard was read to its end before, so that only unresolved records are
+      left.
+    - `whole`: aggregates are not unpacked. The state marks the unresolved records that were
+      delivered here accordingly.
+    - `retention_ms`: the stream's retention. Without it, expired records are not detected.
     """
 
     def __init__(
@@ -451,53 +463,53 @@ class TrackedShard:
         self.held = RetryBuffer(self.tracker)
         lapse = ExpiryDetector(state.verified_until_ms, retention_ms, state.read_position)
         self.pages = PageRuns(pages, lapse)
-        self._runs: deque[RecordRun] = deque()  # not registered yet
-        self._unacked = 0  # records of these runs that are not acked, emitted or not
-        self.open_run: RecordRun | None = None  # the last of these runs, while it has more to emit
+        self._runs: deque[RecordRun] = deque()  # the runs that are not registered yet
+        self._unacked = 0  # the records of these runs that are not acked, emitted or not
+        self.open_run: RecordRun | None = None  # the last of these runs, while it can emit
         self._retries_in_a_row = 0
         self._verified_ms = state.verified_until_ms
-        self._first_read_from: Position | None = state.read_position  # None once a record came
-        self._announced: SequenceNumber | None = None  # in its first delivery
+        self._first_read_from: Position | None = state.read_position  # None after the first record
+        self._announced: SequenceNumber | None = None  # an announced record in its first delivery
         self.restored = RestoredRecords(self.tracker, state.unresolved)
 
     # observations ---------------------------------------------------------------------------------
     @property
     def ended(self) -> bool:
-        """Whether the shard's end was read and every record before it had an outcome: its children
-        may be read.
+        """Whether the shard was read to its end and every record has had an outcome, so that its
+        children may be read.
         """
         return self.tracker.read_position.is_end
 
     @property
     def pending(self) -> int:
-        """How many records are delivered and have no outcome."""
+        """The number of delivered records without an outcome."""
         not_emitted = 0 if self.open_run is None else self.open_run.size - self.open_run.emitted
         return self.tracker.count(NodeState.PENDING) + self._unacked - not_emitted
 
     @property
     def waiting(self) -> int:
-        """How many records are queued for a retry, or exhausted."""
+        """The number of records that are queued for a retry or exhausted."""
         return self.tracker.count(NodeState.QUEUED) + self.tracker.count(NodeState.EXHAUSTED)
 
     @property
     def unresolved(self) -> int:
-        """How many records are pending, queued for a retry, or exhausted."""
+        """The number of records that are pending, queued for a retry, or exhausted."""
         return self.pending + self.waiting
 
     @property
     def has_unresolved(self) -> bool:
-        """Whether a record that was fetched has no outcome yet, emitted or not."""
+        """Whether a fetched record, emitted or not, has no outcome yet."""
         return self.unresolved > 0 or self.open_run is not None or self.pages.has_more
 
     def next_deadline_ms(self) -> int | None:
-        """When the next delivery times out; None when none can. O(runs)."""
+        """Return when the next delivery times out; None if none can time out. O(runs)."""
         times = [run.next_deadline_ms() for run in self._runs]
         return min(
             (ms for ms in [*times, self.tracker.next_deadline_ms] if ms is not None), default=None
         )
 
     def deadline_ms(self, delivery: Delivery, now_ms: int) -> int | None:
-        """When a delivery times out: None for never, `now_ms` where it is not pending any more."""
+        """Return when a delivery times out: None for never, `now_ms` if it is not pending."""
         run, index = delivery.run, delivery.index
         if run.registered:
             is_pending = self.tracker.is_pending(delivery.sequence, delivery.attempt)
@@ -508,25 +520,27 @@ class TrackedShard:
 
     @property
     def oldest_pending(self) -> SequenceNumber | None:
-        """The number of the first record that is delivered and has no outcome, or None. O(runs +
+        """The sequence number of the first delivered record without an outcome, or None. O(runs +
         nodes of the tracker).
         """
         in_tracker = self.tracker.oldest_pending
         if in_tracker is not None:
-            return in_tracker  # runs come after all records of the tracker
+            return in_tracker  # all records of the runs come after those of the tracker
         found = ((run, run.oldest_pending()) for run in self._runs)
         return next((run.sequence(index) for run, index in found if index is not None), None)
 
     @property
     def newest_emitted(self) -> SequenceNumber | None:
-        """A number that no delivery so far lies above; None before the first."""
+        """The greatest sequence number delivered so far, or an upper bound; None before the first
+        delivery.
+        """
         emitted = (run.sequence(run.emitted - 1) for run in reversed(self._runs) if run.emitted)
         return next(emitted, self.tracker.last_read)
 
     # isolated deliveries --------------------------------------------------------------------------
     def announce(self, delivery: Delivery, now_ms: int) -> None:
-        """Let the state have this delivery, which was just emitted, as a failed attempt until its
-        outcome. Its deadline is taken away: it begins when the delivery is handed out.
+        """Record this new delivery as a failed attempt in the state until it has an outcome. Its
+        deadline is removed, because its time only starts when the program gets the delivery.
         """
         self._register(delivery)
         self.tracker.announce(delivery.sequence, now_ms)
@@ -535,8 +549,8 @@ class TrackedShard:
 
     # emitting -------------------------------------------------------------------------------------
     def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Delivery | None:
-        """The next record; None without one. A due retry goes first, but after four in a row a new
-        record does, where `new` allows new ones.
+        """Return the next delivery, or None. Due retries come first, but after four retries in a
+        row comes a new record, if `new` allows that.
         """
         run = self.open_run if new else None
         is_new_first = run is not None and self._retries_in_a_row >= RETRIES_IN_A_ROW
@@ -560,11 +574,12 @@ class TrackedShard:
         return delivery
 
     def grant(self, max_unresolved: int) -> None:
-        """Let new records of the open run go out without further checks, until `max_unresolved` are
-        unresolved. The run's last record is not granted: after it the next run is opened.
+        """Let new records of the open run be emitted without further checks, until `max_unresolved`
+        records are unresolved. The run's last record is not granted, because the next run is opened
+        after it.
 
-        Nothing is granted while a retry waits, or after a retry: these have to be weighed against
-        each new record.
+        No record is granted while a retry waits or right after a retry, because then each new
+        record has to be weighed against the retries.
         """
         if self.open_run is not None and not self.waiting and not self._retries_in_a_row:
             self.open_run.granted = min(
@@ -572,8 +587,8 @@ class TrackedShard:
             )
 
     def refill(self) -> None:
-        """Open the next run if none is open, skipping empty pages. Call it when a page may have
-        come.
+        """Open the next run if none is open. Empty pages are skipped. Call it when a page may have
+        arrived.
         """
         if self.open_run is not None:
             return
@@ -586,24 +601,22 @@ class TrackedShard:
             self._unacked += run.size
             self._runs.append(run)
         elif self.pages.is_at_end:
-            # At the end the tracker takes over all runs, because only then can `snapshot` tell
-            # whether any record is still in its first delivery.
+            # At the shard's end all runs are registered, because only the tracker can tell
+            # `snapshot` whether a record is still in its first delivery.
             while self._runs:
                 self._register_first()
 
     # outcomes -------------------------------------------------------------------------------------
     def mark_acked(self, delivery: Delivery) -> int | None:
-        """Ack a delivery. Returns how many fewer records are pending, or None when the ack did not
-        count.
-
-        That is 1, or 0 when a late ack took the record from the retry queue.
+        """Ack a delivery. Returns by how many the pending records have decreased: 1, or 0 if a late
+        ack took the record out of the retry queue. Returns None if the ack did not count.
         """
         run = delivery.run
         if run.registered:
             return self.mark_node_acked(delivery.sequence, delivery.attempt)
         states, index = run.states, delivery.index
         if states[index]:
-            return None  # acked before
+            return None  # already acked
         states[index] = ACKED
         run.data[index] = RELEASED
         self._unacked -= 1
@@ -614,7 +627,7 @@ class TrackedShard:
         return 1
 
     def mark_node_acked(self, sequence: SequenceNumber, attempt: int) -> int | None:
-        """As `mark_acked`, of a record that the tracker knows. Its payload may not be here."""
+        """Ack a record that the tracker has, as `mark_acked`. Its payload need not be in memory."""
         before = self.tracker.count(NodeState.PENDING)
         if self.tracker.ack(sequence, attempt) is not Effect.ACKED:
             return None
@@ -630,8 +643,8 @@ class TrackedShard:
         retry: bool = True,
         max_held_bytes: int,
     ) -> Effect:
-        """Fail a delivery. Without `retry` its record is exhausted at once. Its payload is kept if
-        all that are kept fit into `max_held_bytes`.
+        """Fail a delivery. Without `retry`, its record is exhausted at once. Its payload is kept if
+        all kept payloads fit into `max_held_bytes`.
         """
         if not self._register(delivery):
             return Effect.UNKNOWN
@@ -643,10 +656,8 @@ class TrackedShard:
         return effect
 
     def expire(self, now_ms: int, *, max_held_bytes: int) -> list[Delivery]:
-        """Fail all deliveries whose deadline is `now_ms` or earlier. Returns them in the order of
-        the deadlines.
-
-        Their payloads are kept up to `max_held_bytes`.
+        """Fail all deliveries whose deadline is `now_ms` or earlier, and return them in the order
+        of their deadlines. Their payloads are kept up to `max_held_bytes`.
         """
         due = [
             run for run in self._runs if (ms := run.next_deadline_ms()) is not None and ms <= now_ms
@@ -656,22 +667,22 @@ class TrackedShard:
         expired = self.tracker.expire(now_ms)
         self._check_each()
         late = [self._again(*emission) for emission in expired]
-        # From the latest deadline backwards, until the others fit.
+        # Drop payloads from the latest deadline backwards, until the rest fits.
         for sequence, _ in reversed(expired):
             self.held.fit(sequence, max_held_bytes)
         return late
 
     def extend(self, delivery: Delivery, deadline_ms: int | None) -> bool:
-        """Move the deadline of a pending delivery (None: never). False when it is not pending any
-        more.
+        """Move the deadline of a pending delivery; None removes it. Returns False if the delivery
+        is not pending any more.
         """
         return self._register(delivery) and self.tracker.extend(
             delivery.sequence, delivery.attempt, deadline_ms
         )
 
     def find(self, sequence: SequenceNumber, attempt: int) -> Delivery | None:
-        """The delivery that a message id names, if its payload is in memory; else None, as for a
-        record that is acked.
+        """Return the delivery that a message id names; None if its payload is not in memory, for
+        example because the record is acked.
         """
         for run in self._runs if attempt == 1 else ():
             index = bisect_left(run.texts, sequence, key=_number)
@@ -683,28 +694,28 @@ class TrackedShard:
         return None if held is None or held.size != 1 else self._again(sequence, attempt)
 
     def begins_range(self, sequence: SequenceNumber) -> bool:
-        """Whether the tracker knows the record as the first of a range that has one outcome."""
+        """Whether the record is the first record of a range that has a common outcome."""
         known = self.tracker.waiting(sequence)
         return known is not None and known.count > 1
 
     def mark_dead_lettered(self, sequence: SequenceNumber) -> Effect:
-        """The letter was written: the record counts as acked. UNKNOWN if a late ack came first."""
+        """Note that the record's letter was written; the record then counts as acked. Returns
+        UNKNOWN if a late ack came first.
+        """
         effect = self.tracker.dead_lettered(sequence)
         self.held.drop(sequence)
         return effect
 
     # the state ------------------------------------------------------------------------------------
     def tip_ms(self) -> int | None:
-        """The service's time when the shard was at its tip or its end.
-
-        None unless all records up to there were emitted.
+        """Return the service's time when the shard was at its tip or its end; None unless all
+        records up to there are emitted.
         """
         return self.pages.tip_ms if self.open_run is None else None
 
     def lag_ms(self, service_now_ms: int) -> int | None:
-        """How far the last emitted record is behind the service's time, in ms of arrival time.
-
-        0 at the tip, None when unknown.
+        """Return how far the last emitted record is behind the service's time, in ms of arrival
+        time; 0 at the tip, None if unknown.
         """
         if self.tip_ms() is not None:
             return 0
@@ -713,9 +724,9 @@ class TrackedShard:
         return None if self._verified_ms is None else max(0, service_now_ms - self._verified_ms)
 
     def snapshot(self) -> ShardState:
-        """The state to store."""
-        # Acks in runs are stored only if the tracker knows them. Runs behind the last ack are left
-        # alone: after a restart they are read again from the read position.
+        """Return the state to store."""
+        # Acks in runs are stored only if the tracker has them. Runs after the last ack need not be
+        # registered: after a restart, they are read again from the read position.
         acked = [run for run in self._runs if run.unacked < run.size]
         if acked:
             self._register_through(acked[-1])
@@ -731,17 +742,18 @@ class TrackedShard:
         all_answered = (
             state.read_position == self.tracker.read_position
             and not any(one.attempts == 0 and not one.rejected for one in state.unresolved)
-            # The state has an attempt of an announced record that it has not had yet.
+            # The state counts an attempt of the announced record that has no outcome yet.
             and (self._announced is None or not self.tracker.is_pending(self._announced, 1))
         )
-        # The end is stored only when no record is in its first delivery, because children are read
-        # as soon as it is stored, and would overtake that record. Queued retries do not hold them.
+        # The end is stored only when no record is in its first delivery: the children are read as
+        # soon as the end is stored, and would overtake that record. Queued retries may be
+        # overtaken.
         if self.pages.is_at_end and not self._runs and not self.ended and all_answered:
             self.tracker.reach_end()
             state = self.tracker.snapshot()
         if self._whole:
-            # Those that are delivered here are whole. What was restored lies before them, and stays
-            # as it was delivered.
+            # Records that were delivered here are whole. Restored records come before them, and
+            # stay as they were delivered.
             at, unresolved = 0, state.unresolved
             if self.restored.last is not None:
                 at = bisect_right(unresolved, self.restored.last, key=lambda record: record.last)
@@ -750,24 +762,24 @@ class TrackedShard:
 
     # private --------------------------------------------------------------------------------------
     def _again(self, sequence: SequenceNumber, attempt: int) -> Delivery:
-        """A delivery of a record that is held."""
+        """Return a delivery of a record whose payload is held."""
         run = self.held.runs[sequence]
         return Delivery(run, 0, attempt, run.data[0])
 
     def _verify(self, until_ms: int | None) -> None:
-        """Raise the time up to which no record can be missed: all that arrived by then was read and
-        is covered by the state.
+        """Advance the time up to which no record can be missed: the state covers all records that
+        arrived by then.
         """
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
 
     def _check_each(self) -> None:
-        """Take back what `grant` has granted, after a failure."""
+        """Withdraw the grant after a failure."""
         if self.open_run is not None:
-            self.open_run.granted = 0  # a retry may come due: each record has to be checked again
+            self.open_run.granted = 0  # a retry may be due, so each record has to be checked
 
     def _register(self, delivery: Delivery) -> bool:
-        """Let the tracker know a delivery. False where it was acked before the tracker did."""
+        """Register a delivery with the tracker. Returns False if it was acked before that."""
         run = delivery.run
         if not run.registered:
             if run.states[delivery.index] == ACKED:
@@ -779,15 +791,15 @@ class TrackedShard:
         while not last.registered:
             run = self._runs[0]
             if run is self.open_run:
-                # The tracker takes emitted records only; the rest stays open as a run of its own.
+                # Only emitted records can be registered. The rest becomes a new open run.
                 self.open_run = run.cut()
                 self._runs.append(self.open_run)
             self._register_first()
 
     def _register_first(self) -> None:
         """Register the oldest run with the tracker."""
-        # The run is removed last. If an interrupt stops this half-way, the tracker raises at the
-        # next attempt for the records it knows already; no record is lost in silence.
+        # The run is removed last. If an interrupt stops this halfway, the tracker raises at the
+        # next attempt for the records that it already has, so no record is lost silently.
         run = self._runs[0]
         for state, indices in run.stretches():
             first, last = run.sequence(indices[0]), run.sequence(indices[-1])
@@ -808,7 +820,7 @@ class TrackedShard:
             self.tracker.leave_rest(run.rest)
         self._unacked -= run.unacked
         run.registered = True
-        run.data = []  # what is pending is held for its retry
+        run.data = []  # the retry buffer has the payloads of pending records
         self._runs.popleft()
 
 
@@ -818,6 +830,8 @@ def _number(text: str) -> SequenceNumber:
 
 
 def _rest(last: str, following: str) -> SequenceNumber | None:
-    """The number of the record that follows, if it is of the same Kinesis record as `last`."""
+    """Return the number of the record `following` if it belongs to the same Kinesis record as
+    `last`.
+    """
     number = _number(following) if "." in following else None
     return number if number is not None and number.shares_record(_number(last)) else None
