@@ -1,12 +1,13 @@
-"""Reading ahead of many shards: each into a buffer, bounded by records per shard and by the bytes
-of all shards that share a budget; several at the same time, in strict rotation.
+"""Reads many shards ahead, each into its own buffer. A buffer is bounded by a number of records,
+and by the bytes of all shards that share a budget. Several fetches run concurrently, in strict
+rotation.
 
-The size of a page is known only after the fetch. So a fetch reserves what the page may have, and
-settles it to the real size: the size of the largest page that the service returns, or, where the
-budget is small, twice the size of the shard's largest page so far.
+The size of a page is known only after its fetch. So a fetch first reserves the size of the largest
+page that Kinesis returns or, if the budget is small, twice the size of the shard's largest page so
+far. Afterwards, the reservation is replaced by the real size.
 
-A shard that must wait for its limits, or whose buffer is full, is skipped and delays no other. A
-shard that got no budget is the first in line when there is budget again, so that none starves.
+A shard that must wait for its limits, or whose buffer is full, is skipped and does not delay other
+shards. A shard that got no budget comes first when there is budget again, so no shard starves.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ FIRST_LIMIT = 2_500  # records of a shard of which nothing was read yet
 
 
 class PageLimits:
-    """How many records to ask each shard for, so that its pages have about `page_bytes` of memory.
+    """The number of records to request from each shard, so that a page has about `page_bytes`.
 
-    Each page costs a request and an Arrow batch, so small ones take CPU; large ones take memory,
-    several times their size while they are decoded. It says how large a shard's records are for as
-    long as a process lives. Threads may share it: what they note of a shard is a hint.
+    Each page costs a request and an Arrow batch, so small pages cost CPU. Large pages cost memory,
+    several times their size while they are decoded. One object remembers the record sizes of shards
+    for the life of a process. Threads may share it, because the sizes are only hints.
     """
 
     def __init__(self, page_bytes: int = PAGE_BYTES) -> None:
@@ -48,35 +49,37 @@ class PageLimits:
         self._record_bytes: dict[str, float] = {}
 
     def limit(self, shard_id: str) -> int:
-        """The most records that the next page of a shard is to have."""
+        """Return the limit of records for the next page of a shard."""
         record_bytes = self._record_bytes.get(shard_id)
         if record_bytes is None:
             return FIRST_LIMIT
         return max(1, min(MAX_RECORDS_PER_CALL, int(self._page_bytes / record_bytes)))
 
     def reserve(self, shard_id: str, *, at_least: int) -> int:
-        """Bytes to reserve for the first page of a shard: `at_least`, or one record, if more."""
+        """Return the bytes to reserve for a shard's first page: `at_least`, or one record's size if
+        that is more.
+        """
         record_bytes = int(self._record_bytes.get(shard_id, 0))
         return max(at_least, min(record_bytes, RESERVED_PAGE_BYTES))
 
     def note(self, page: Page) -> None:
-        """Take the sizes of the newest page of a shard."""
+        """Note the record size of a shard's newest page."""
         if page.count:
             self._record_bytes[page.shard_id] = max(1.0, _held_bytes(page) / page.count)
 
 
 class ByteBudget:
-    """How many bytes the buffers of a task may hold together. Safe from any thread; never blocks.
+    """The bytes that the buffers of a task may hold together. Safe from any thread; never blocks.
 
-    While less than `max_bytes` is held, one reservation is always granted, even if it does not fit:
-    a budget that is smaller than a page makes slow progress instead of none. So at most `max_bytes`
-    and one page are held.
+    While less than `max_bytes` is held, one reservation is always granted, even if it does not fit.
+    So a budget that is smaller than a page makes slow progress instead of none, and at most
+    `max_bytes` and one page are held.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
-        self.held_bytes = 0  # of pages that were fetched and not taken yet
+        self.held_bytes = 0  # the size of the pages that are fetched and not taken yet
         self._reserved_bytes = 0
 
     @property
@@ -86,7 +89,7 @@ class ByteBudget:
             return self.held_bytes >= self.max_bytes
 
     def try_reserve(self, page_bytes: int = RESERVED_PAGE_BYTES, *, force: bool = False) -> bool:
-        """Reserve the bytes of one page. False when the budget does not allow it."""
+        """Reserve the bytes of one page. Returns False if the budget does not allow it."""
         with self._lock:
             wanted = self.held_bytes + self._reserved_bytes + page_bytes
             granted = (
@@ -98,27 +101,27 @@ class ByteBudget:
             return granted
 
     def settle(self, page_bytes: int, reserved_bytes: int = RESERVED_PAGE_BYTES) -> None:
-        """Replace a reservation by the bytes of the page that was fetched, if any."""
+        """Replace a reservation by the size of the fetched page, or by 0."""
         with self._lock:
             self._reserved_bytes -= reserved_bytes
             self.held_bytes += page_bytes
 
     def release(self, page_bytes: int) -> None:
-        """Give the bytes of a page back that is not held any more."""
+        """Release the bytes of a page that is not held any more."""
         with self._lock:
             self.held_bytes -= page_bytes
 
 
 class BufferedGetter:
-    """One shard's pages, read ahead up to `max_records`. One thread may fetch while another one
-    takes. Only `fetch` blocks.
+    """One shard's pages, read ahead up to `max_records` records. One thread may fetch pages while
+    another thread takes them. Only `fetch` blocks.
 
-    - `total_records`: fetch at most so many records in all; None for no limit.
-    - `page_bytes`: what the first fetch reserves. Later ones reserve twice the size of the largest
-      page so far, and at least as much.
-    - `limits`: bounds the records of a page by the size of records; None for no bound.
-    - `last_page`: the newest page that was fetched, even if it was taken since, without records.
-    - `is_demanded`: somebody waits for its next page (`demand`).
+    - `total_records`: the limit of records to fetch in total; None for no limit.
+    - `page_bytes`: the bytes that the first fetch reserves. Later fetches reserve twice the size of
+      the largest page so far, but at least as much as the first.
+    - `limits`: bounds the number of records of a page by their size; None for no bound.
+    - `last_page`: the newest fetched page, without its records, even if it was taken already.
+    - `is_demanded`: a caller waits for the next page (`demand`).
     """
 
     def __init__(
@@ -139,7 +142,7 @@ class BufferedGetter:
         self.buffered_records = 0
         self.buffered_bytes = 0
         self.last_page: Page | None = None
-        self._left = total_records  # records that are still to be fetched
+        self._left = total_records  # the number of records that may still be fetched
         self._is_closed = False
         self._page_bytes = page_bytes
         self._limits = limits
@@ -151,30 +154,32 @@ class BufferedGetter:
 
     @property
     def gone(self) -> bool:
-        """Whether the newest page says that the service does not know the shard any more."""
+        """Whether Kinesis did not know the shard any more at the newest fetch."""
         return self.last_page is not None and self.last_page.gone
 
     @property
     def at_tip(self) -> bool:
-        """Whether the newest page reached the tip."""
+        """Whether the newest page reached the shard's tip."""
         return self.last_page is not None and self.last_page.at_tip
 
     @property
     def wants_fetch(self) -> bool:
-        """Whether the shard has more to read and the buffer has room, or somebody waits for it."""
+        """Whether a caller waits for a page, or the shard has more to read and the buffer has
+        room.
+        """
         return self.is_demanded or (not self.is_over and self.buffered_records < self._max_records)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to be read: it is closed, ended or gone, or was read as far as it
-        may be.
+        """Whether nothing more is to be read: the buffer is closed, the shard has ended or is gone,
+        or `total_records` is reached.
         """
         has_ended = self.last_page is not None and self.last_page.ended
         return self._is_closed or self._left == 0 or self.gone or has_ended
 
     def start_over(self, getter: ShardGetter) -> None:
-        """Fetch from this getter of the same shard from now on. The buffer must be empty. The page
-        of a fetch in flight is dropped.
+        """Replace the getter by another one of the same shard. The buffer must be empty. The page
+        of a running fetch is dropped.
         """
         with self._lock:
             self.getter = getter
@@ -184,26 +189,29 @@ class BufferedGetter:
         return self.getter.ready_at_s()
 
     def try_reserve(self) -> int:
-        """Reserve the budget of one `fetch`. Returns its bytes; 0 when there is none now."""
+        """Reserve the budget of one `fetch`. Returns the reserved bytes; 0 if there is no budget
+        now.
+        """
         page_bytes = self._page_bytes
         return page_bytes * self.budget.try_reserve(page_bytes, force=self.is_demanded)
 
     def demand(self) -> None:
-        """Want one more fetch, whatever the budget and the limits say, and though it was closed:
-        somebody waits for its page. Nobody waits while there are pages: one may just have come.
+        """Request one more fetch, regardless of the budget, the limits and `close`, because a
+        caller waits for its page. A no-op if there are pages: one may just have arrived.
         """
         with self._lock:
             self.is_demanded = not self._pages
 
     def fetch(self, reserved_bytes: int) -> Page:
-        """Fetch one page into the buffer and return it. Blocks on the network. `reserved_bytes`: of
-        `try_reserve`, which it uses up.
+        """Fetch one page into the buffer and return it. Blocks on the network. `reserved_bytes`:
+        the result of `try_reserve`, which this call uses up.
 
-        Raises as `ShardGetter`. After a `FetchPostponedError`, call again at `ready_at_s()`.
+        Raises the errors of `ShardGetter`. After a `FetchPostponedError`, call again at
+        `ready_at_s()`.
         """
         page_bytes, getter = 0, self.getter
         room = self._max_records - self.buffered_records
-        # One record at least: a demand may come when nothing is left.
+        # At least one record: a page may be demanded when no more records may be fetched.
         left = room if self._left is None else self._left
         most = room if self._limits is None else self._limits.limit(self.shard_id)
         try:
@@ -214,7 +222,7 @@ class BufferedGetter:
         finally:
             self.budget.settle(page_bytes, reserved_bytes)
         with self._lock:
-            if getter is not self.getter:  # the reading has started over meanwhile
+            if getter is not self.getter:  # `start_over` was called in the meantime
                 self.budget.release(page_bytes)
                 return page
             self.is_demanded = False
@@ -223,35 +231,33 @@ class BufferedGetter:
             self._page_bytes = max(self._page_bytes, min(2 * page_bytes, RESERVED_PAGE_BYTES))
             self.last_page = page.without_records()
             if self._pages and not self._pages[-1].count:
-                self._pages.pop()  # it held no bytes
+                self._pages.pop()  # an empty page has no bytes
             self._pages.append(page)
             self.buffered_records += page.count
             self.buffered_bytes += page_bytes
         return page
 
     def take(self) -> Page | None:
-        """Remove and return the oldest page; None when there is none.
+        """Remove and return the oldest page; None if there is none.
 
-        The last page taken says where reading stopped (tip, end, children). So of a run of empty
-        pages the buffer keeps the newest, which says all that the others did.
+        The last page shows where reading stopped (tip, end, children). So of a run of empty pages
+        the buffer keeps only the newest.
         """
         page = self.first()
         return page if page is None or self.drop(page) else self.take()
 
     def pages(self) -> list[Page]:
-        """The pages in the buffer, oldest first. They stay in it."""
+        """Return the pages in the buffer, the oldest first, without removing them."""
         with self._lock:
             return list(self._pages)
 
     def first(self) -> Page | None:
-        """The oldest page, which stays in the buffer; None when there is none."""
+        """Return the oldest page without removing it; None if there is none."""
         with self._lock:
             return self._pages[0] if self._pages else None
 
     def drop(self, page: Page) -> bool:
-        """Remove `page`, the oldest. False when it is not there any more: an empty page is replaced
-        by a newer empty one.
-        """
+        """Remove `page`, the oldest page. Returns False if a newer empty page has replaced it."""
         with self._lock:
             if not self._pages or self._pages[0] is not page:
                 return False
@@ -263,31 +269,31 @@ class BufferedGetter:
         return True
 
     def close(self) -> None:
-        """Want no further fetch. The pages in the buffer can still be taken."""
+        """Stop fetching. The pages in the buffer can still be taken."""
         self._is_closed = True
 
     def discard(self) -> None:
-        """Want no further fetch, and let the pages go."""
+        """Stop fetching, and drop all pages."""
         self.close()
         while self.take() is not None:
             pass
 
 
 def _held_bytes(page: Page) -> int:
-    """Memory of a page, with keys and sequence numbers. An empty page counts 0: it is dropped
-    without a release.
+    """Return the memory of a page, with keys and sequence numbers. An empty page counts 0, because
+    it is dropped without a release.
     """
     return page.columns.nbytes if page.count else 0
 
 
 class RoundRobinReader:
-    """Keeps up to `max_concurrent` fetches in flight. A context manager, for one thread.
+    """Keeps up to `max_concurrent` fetches running. A context manager, for one thread.
 
-    `pause`: waits so many seconds at most, less where something may be ready earlier than its
-    `ready_at_s` said; by default, the clock's sleep.
+    `pause`: waits for at most so many seconds, or less if a getter may be ready earlier than its
+    `ready_at_s`. The default is the clock's sleep.
 
-    Leaving the context waits for the fetches in flight; their pages are in the buffers then.
-    Leaving it by an exception does not wait.
+    Leaving the context waits for the running fetches, whose pages are then in the buffers. Leaving
+    it by an exception does not wait.
     """
 
     def __init__(
@@ -302,24 +308,24 @@ class RoundRobinReader:
         self._getters = list(getters)
         self._max_concurrent = max_concurrent
         self._clock = clock
-        self._pool = new_pool(max_concurrent, "kinesis-fetch")  # it starts no thread yet
+        self._pool = new_pool(max_concurrent, "kinesis-fetch")  # starts its threads when needed
         self._pause = pause or clock.sleep
         self._next = 0
-        # Each with the bytes that it has reserved.
+        # The running fetches, each with its buffer and its reserved bytes.
         self._in_flight: dict[Future[Page], tuple[BufferedGetter, int]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def replace(self, getters: Sequence[BufferedGetter]) -> None:
-        """Read these from now on. A fetch in flight for another one completes, and `step` returns
-        that one.
+        """Replace the getters. A running fetch of another getter completes, and `step` returns that
+        getter.
         """
         self._getters = list(getters)
         self._next = self._next % len(self._getters) if self._getters else 0
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # A generator that is closed early, or fails, must not wait for a fetch that nobody needs.
+        # A generator that is closed early or fails must not wait for an unneeded fetch.
         is_normal = kind is None
         self._pool.shutdown(wait=is_normal, cancel_futures=True)
         if is_normal:
@@ -327,7 +333,7 @@ class RoundRobinReader:
 
     @property
     def idle(self) -> bool:
-        """Whether no fetch is in flight and none will start until pages are taken: no shard wants a
+        """Whether no fetch is running and none will start until pages are taken: no shard wants a
         fetch that the budget allows.
         """
         return not self._in_flight and not any(
@@ -338,11 +344,11 @@ class RoundRobinReader:
         """Start the fetches that are due, wait up to `timeout_s` for one to complete, and return
         the getters whose fetches completed, in the order of their starts.
 
-        `awaited`: the getter that somebody waits for (`BufferedGetter.demand`). It comes first,
-        because the budget may hold what waits for its page.
+        `awaited`: the getter for whose page the caller waits (`BufferedGetter.demand`). It comes
+        first, because the pages that use up the budget may have to wait for its page.
 
-        Returns at once when there is nothing to wait for. A shard whose fetch is postponed is not
-        returned; it is tried again when it is ready. Raises the first error of a fetch, after the
+        Returns at once if there is nothing to wait for. A shard whose fetch is postponed is not
+        returned, and is tried again when it is ready. Raises the first error of a fetch, after the
         other fetches have completed or been cancelled.
         """
         left_s = timeout_s
@@ -350,8 +356,8 @@ class RoundRobinReader:
             due_in_s = self._submit_due(awaited)
             if not self._in_flight and due_in_s is None:
                 return []
-            # The time waited is counted here instead of read from the clock: a simulated clock that
-            # stands still would make this loop endless.
+            # The waited time is counted here and not read from the clock: with a simulated clock
+            # that stands still, this loop would never end.
             pause_s = left_s if due_in_s is None else min(left_s, due_in_s)
             completed = self._completed(pause_s)
             left_s -= pause_s

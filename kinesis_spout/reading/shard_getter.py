@@ -37,47 +37,48 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 REFUSAL_TIMEOUT_S = 120.0
-# Answers in a row that prove a shard's end where nothing else does: a malformed one is seldom
-# followed by another one.
+# The number of equal responses in a row that prove a shard's end without other evidence. A
+# malformed response is seldom followed by another one.
 _SAME_ANSWERS = 3
-# Refusals count as continuous across shorter pauses. A longer one is the caller's, not a wait of
-# this getter, and what came before it says nothing.
+# Refusals count as continuous across shorter pauses. A longer pause is the caller's, not a wait of
+# this getter, so refusals before it do not count.
 _MAX_PAUSE_S = 60.0
 _THROTTLED_LOGGED_S = 60.0
 
 
 class FetchPostponedError(Exception):
-    """Nothing was read, for a fault that waiting mends, such as throttling: call again at
+    """A fetch failed because of a transient fault, such as throttling. Call again at
     `ready_at_s()`.
     """
 
 
 class ShardGetter(Protocol):
-    """Reads one shard forward. One caller at a time. It leaves waiting to its caller, so that a
-    shard that must wait holds no thread.
+    """Reads one shard forward, for one caller at a time. The caller does the waiting, so that a
+    shard that must wait does not occupy a thread.
     """
 
     @property
     def shard_id(self) -> str: ...
 
     def ready_at_s(self) -> float:
-        """When the shard's limits allow the next fetch, on the clock's monotonic scale."""
+        """Return when the shard's limits allow the next fetch, on the clock's monotonic scale."""
         ...
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """The next page, of at most `limit` records; may be empty in the middle of a shard. A shard
-        that the service does not know any more gives a page that is `gone`. Blocks on the network.
+        """Return the next page, of at most `limit` records. It may be empty in the middle of a
+        shard. If Kinesis does not know the shard any more, the page is `gone`. Blocks on the
+        network.
 
-        Raises `FetchPostponedError` at once where it is to be called again, `StillThrottledError`
-        when the shard has been throttled for too long, `ExpiredIteratorError` when new iterators
-        have expired for too long, and other `KinesisError`s.
+        Raises `FetchPostponedError` if the caller should call again, `StillThrottledError` if the
+        shard has been throttled for too long, `ExpiredIteratorError` if new iterators have expired
+        for too long, and other `KinesisError`s.
         """
         ...
 
 
 @dataclass(slots=True)
 class _Streak:
-    """Refusals that count as continuous."""
+    """A continuous series of refusals."""
 
     since_s: float = -math.inf
     last_s: float = -math.inf
@@ -86,9 +87,10 @@ class _Streak:
 
     def add(self, begun_s: float, now_s: float) -> float:
         """Count the refusal of a read that began at `begun_s`. Returns the seconds since the first
-        refusal of the streak.
+        refusal of the series.
         """
-        # Not to `now_s`: the client tries a call again, and is refused up to a minute later.
+        # The pause ends at `begun_s`, not at `now_s`: the client retries a request for up to a
+        # minute before it reports the refusal.
         if begun_s - self.last_s > _MAX_PAUSE_S:
             self.since_s, self.count, self.is_logged = now_s, 0, False
         self.last_s = now_s
@@ -98,15 +100,15 @@ class _Streak:
 
 @dataclass(slots=True)
 class _Refusals:
-    """How long the service has refused the reads of a shard, and what the log says of it.
+    """For how long Kinesis has refused the reads of a shard, and whether that was logged.
 
-    `throttled`: so many were refused in all, as the shard's limits were used up.
+    `throttled`: the number of reads that were refused because the shard's limits were used up.
     """
 
     timeout_s: float
     throttled: int = 0
     without_a_page: _Streak = field(default_factory=_Streak)
-    throttling: _Streak = field(default_factory=_Streak)  # other reads may have succeeded between
+    throttling: _Streak = field(default_factory=_Streak)  # reads between may have succeeded
 
     def note(
         self,
@@ -115,8 +117,8 @@ class _Refusals:
         begun_s: float,
         now_s: float,
     ) -> None:
-        """A read was throttled, or a new iterator has expired, which no age explains: a fault of
-        the service. Raises an error once that went on for too long.
+        """Note a throttled read, or an expired new iterator, which is a fault of the service.
+        Raises an error once this has lasted for too long.
         """
         refused_s = self.without_a_page.add(begun_s, now_s)
         is_over = refused_s >= self.timeout_s
@@ -149,31 +151,30 @@ class _Refusals:
 
 
 class KinesisShardGetter:
-    """The getter over `KinesisClient`.
+    """The `ShardGetter` that polls Kinesis.
 
-    `position`: where the next fetch starts: right after the last page returned; SHARD_END after the
-    end. `iterator`: a hint for it that may have expired, or None. `ending_sequence` is the one that
-    the listing shows for a closed shard.
+    - `position`: where the next fetch starts: right after the last page; SHARD_END after the end.
+    - `iterator`: an iterator for that position, as a hint that may have expired; or None.
+    - `ending_sequence`: the last sequence number that the listing shows for a closed shard.
+    - `one_attempt`: the caller retries by itself. Each call is then one attempt, so that a failing
+      shard does not occupy a thread, and raises every error of the service.
 
-    The shard's end needs evidence. A missing next iterator alone is none: a malformed answer lacks
-    it too. One of these is enough:
+    The end of a shard needs evidence. A missing next iterator alone is no evidence, because a
+    malformed response lacks it, too. One of these is enough:
 
-    - The last answer lacks it and names children of the shard.
-    - The position has reached `ending_sequence`, with or without a next iterator, as some emulators
-      never end a closed shard. Others list a number that no record has.
-    - Answers of one position, from new iterators, lack it and have no records; what is between
-      them is empty pages behind the tip.
+    - The last response has no next iterator and names children of the shard.
+    - The position has reached `ending_sequence`, with or without a next iterator: some emulators
+      never end a closed shard, and others list a number that no record has.
+    - Several responses for the same position, from new iterators, have no next iterator and no
+      records. Only empty pages before the tip may come between them.
 
-    An expired iterator is replaced at once. If the new one has expired too, the fetch is postponed,
-    with the backoff of throttling. A shard that is refused for two minutes on end raises
-    `StillThrottledError` or `ExpiredIteratorError`.
-
-    `one_attempt`: the caller tries again by itself, for as long as it wants. Each call is one
-    attempt then, so that a shard in trouble holds no thread, and raises whatever the service says.
+    An expired iterator is replaced at once. If the new iterator is expired, too, the fetch is
+    postponed with the backoff of throttling. After two minutes of refusals, `StillThrottledError`
+    or `ExpiredIteratorError` is raised.
     """
 
     # False: pages are converted to Arrow in the fetching thread. Arrow is smaller, and most callers
-    # want it.
+    # need it.
     keeps_lists = False
 
     def __init__(
@@ -199,23 +200,23 @@ class KinesisShardGetter:
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._refusals = _Refusals(math.inf if one_attempt else REFUSAL_TIMEOUT_S)
         self._one_attempt = one_attempt
-        self._same_ends = 0  # the newest answers, all of this position, that claim its end
-        self._found_nothing = False  # in the last page, which did not say how far behind it is
+        self._same_ends = 0  # the latest responses in a row, for this position, that claim the end
+        self._found_nothing = False  # the last page was empty and did not say how far behind it is
 
     @property
     def throttled(self) -> int:
-        """So many fetches were refused, as the shard's limits were used up."""
+        """The number of fetches that were refused because the shard's limits were used up."""
         return self._refusals.throttled
 
     @property
     def may_have_ended(self) -> bool:
-        """Whether the newest answers claim the shard's end, without proof yet: the next ones prove
-        or disprove it. False while the service refuses the reads, which may take long.
+        """Whether the latest responses claim the shard's end without proof, so that the next
+        responses prove or disprove it. False while Kinesis refuses the reads, which may take long.
         """
         return self._same_ends > 0 and not self._pacer.refused_in_a_row
 
     def move_to(self, position: Position) -> None:
-        """Continue at `position`: somebody else has read up to there."""
+        """Continue at `position`, because another reader has read up to there."""
         self.position, self.iterator = position, None
         self._same_ends = 0
         self._found_nothing = False
@@ -225,9 +226,9 @@ class KinesisShardGetter:
         return self._pacer.ready_at_s(self._clock.monotonic_s())
 
     def fetch(self, limit: int, *, until_s: float = math.inf) -> Page:
-        """The next page. Waits until the shard's limits allow it, and through throttling and new
-        iterators that have expired. Raises `KinesisError`, and `FetchPostponedError` where no call
-        may start before the monotonic time `until_s`.
+        """Return the next page. Waits until the shard's limits allow the fetch, and retries after
+        throttling and expired new iterators. Raises `KinesisError`, and `FetchPostponedError` if no
+        request may start before the monotonic time `until_s`.
         """
         while True:
             ready_at_s = self.ready_at_s()
@@ -238,7 +239,7 @@ class KinesisShardGetter:
                 return self.fetch_unless_throttled(limit)
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """The next page now, without waiting for the pacer. See `ShardGetter`."""
+        """Return the next page without waiting for the pacer. See `ShardGetter`."""
         if self._is_beyond_the_end():
             self.position, self.iterator = SHARD_END, None
             return Page(shard_id=self.shard_id, ended=True)
@@ -255,15 +256,15 @@ class KinesisShardGetter:
                 raise
             raise FetchPostponedError(str(exc)) from exc
         except ShardNotFoundError:
-            # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.
-            # The caller decides whether the shard was lost unread.
+            # Not raised: in a Spark task it would fail the batch, which Spark would repeat forever.
+            # The caller decides whether unread records were lost.
             return Page(shard_id=self.shard_id, gone=True)
         self._refusals.without_a_page = _Streak()
         return self._accept(fetched, limit)
 
     def _fetch(self, limit: int) -> tuple[DecodedPage, int]:
-        """One page from the iterator, or from a fresh one where that is not valid (any more), and
-        its limit. Raises `ExpiredIteratorError` for a fresh one.
+        """Fetch one page with the iterator, or with a new iterator if it is not valid. Returns the
+        page and its limit of records. Raises `ExpiredIteratorError` if a new iterator is expired.
         """
         while True:
             is_fresh = self.iterator is None
@@ -279,21 +280,21 @@ class KinesisShardGetter:
             except UnreadableRecordError as exc:
                 if not exc.index:
                     raise exc.at(self._client.where, self.shard_id) from None
-                limit = exc.index  # those before it: nobody may pass over them with it
+                limit = exc.index  # fetch the records before it, which must not be skipped with it
             except ExpiredIteratorError:
                 self.iterator = None
                 if is_fresh:
                     raise
             except (RequestRefusedError, ShardNotFoundError):
-                # A hint may belong to a stream that was deleted and created again.
+                # The hint may belong to a stream that was deleted and created again.
                 if self.iterator != self._hint:
                     raise
                 self.iterator = None
             else:
                 if not self.keeps_lists:
                     fetched.columns.to_arrow()
-                # The service has counted the page before its answer began: what receiving and
-                # decoding took since is time of the shard that the limits do not ask for.
+                # Kinesis counts the page against the limits before its response begins. So the time
+                # for receiving and decoding counts as waited.
                 self._pacer.on_page(fetched.answered_s, fetched.columns.read_bytes)
                 return fetched, limit
 
@@ -301,7 +302,7 @@ class KinesisShardGetter:
         first, last = decoded.first, decoded.last
         before = record_before(self.position)
         if first and last and (last < first or (before is not None and first <= before)):
-            # Positions cannot describe it, so it could never be settled.
+            # No position describes such a page, so it could never be settled.
             raise MalformedResponseError(
                 f"{self._where} returned records from {first} to {last} at position "
                 f"{self.position}, which is out of order, so the page was dropped",
@@ -318,22 +319,22 @@ class KinesisShardGetter:
         return Page.of(decoded, self.shard_id, ended=ended, at_tip=at_tip)
 
     def _is_at_tip(self, decoded: DecodedPage, limit: int, *, ended: bool) -> bool:
-        """Whether nothing more was there. The service says so; where it does not say how far behind
-        a page is, which its API allows, it has given nothing twice in a row.
+        """Whether the page reached the tip. The response says so. If it does not say how far behind
+        it is, which the API allows, two empty pages in a row count as the tip.
         """
         if decoded.next_iterator is None and not ended:
-            return False  # it is malformed: nothing that it says counts
+            return False  # the response is malformed, so it proves nothing
         if decoded.millis_behind_latest is not None:
-            # Full pages do not count: an emulator says 0 ms behind where more records follow.
+            # A full page is not at the tip: an emulator says 0 ms although more records follow.
             return decoded.millis_behind_latest == 0 and decoded.count < limit
         return self._found_nothing and not decoded.count
 
     def _has_ended(self, decoded: DecodedPage) -> bool:
-        """Whether there is evidence that the shard ends after this answer, the newest one."""
+        """Whether there is evidence that the shard ends after this latest response."""
         is_last = decoded.next_iterator is None
         if is_last and not decoded.count:
             self._same_ends += 1
-        # Every new iterator passes the empty pages before the end again: they say nothing of it.
+        # Every new iterator returns the empty pages before the end again: they prove nothing.
         elif decoded.count or not decoded.millis_behind_latest:
             self._same_ends = 0
         return (

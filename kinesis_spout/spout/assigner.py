@@ -1,8 +1,9 @@
-"""The shards of a spout's task: lists and assigns them, as the lineage allows; obeys a pause;
-reports what a pause or a late read has cost; releases them; knows when nothing is left to read.
+"""The shards of a spout's task. The assigner lists the shards, and assigns them in the order of the
+lineage. It obeys a pause, reports records that expired unread, releases finished shards, and
+detects that nothing is left to read.
 
-Several tasks can share the shards of one stream. One of them is the shard list leader: it
-creates the states of new shards and writes the shard list, which the others watch.
+Several tasks can share the shards of one stream. One of them is the shard list leader, which
+creates the states of new shards and writes the shard list. The other tasks watch the list.
 """
 
 from __future__ import annotations
@@ -40,33 +41,32 @@ if TYPE_CHECKING:
     from state.store.ownership import OwnershipStore
 
 log = logging.getLogger("kinesis_spout")
-MAX_UNCLEAN = 2  # from so many openings in a row on, the next spout isolates its deliveries
-ISOLATED_RECORDS = 1_000  # for each of these openings, but not for more than ten
+MAX_UNCLEAN = 2  # after so many unclean ends in a row, the next spout isolates its deliveries
+ISOLATED_RECORDS = 1_000  # isolated deliveries per unclean end, of which at most ten count
 _MAX_OPENINGS = 10
 LOAD_INTERVAL_S = 2.0
-# Options of a reader that errors of an opening may name, as fields of the spout's settings.
+# Reader options that errors may name while the spout opens, and the matching settings of a spout.
 _FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
 ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: pass --no-fail-on-data-loss)"
 
 
 class UncleanStarts:
-    """How often in a row the spouts of this task have ended without being closed. The store has the
-    number. A spout adds itself when it opens, and sets it to 0 when it is closed in order. One that
-    has outlived the records which may have ended those before it sets it to 1: only itself is left
-    to count.
+    """Counts how often in a row the spouts of this task have ended without being closed. The store
+    has the count. A spout adds one when it opens, and sets the count to 0 when it is closed. A
+    spout that has survived the records that may have ended earlier spouts sets it to 1, for itself.
 
-    One per open spout. Blocks on the store. For one thread.
+    Blocks on the store. For one thread.
     """
 
     def __init__(self, scheduler: SpoutScheduler, ownership: OwnershipStore) -> None:
         self._scheduler = scheduler
         self._ownership = ownership
         self._count = 0
-        self._emitted_before = 0  # until the end of isolation
+        self._emitted_before = 0  # the number of records that were emitted until isolation ended
         self._marks: dict[str, SequenceNumber] | None = None
 
     def begin(self) -> None:
-        """Count this opening, before its first record goes out."""
+        """Count this opening, before the first record is emitted."""
         before = self._ownership.read_unclean_starts()
         self._count = before + 1
         self._ownership.save_unclean_starts(self._count)
@@ -82,8 +82,8 @@ class UncleanStarts:
         )
 
     def on_commit(self) -> None:
-        """After a commit: note whether this spout has outlived what may have ended those before
-        it.
+        """Set the count to 1 after a commit, if this spout has survived the records that may have
+        ended earlier spouts.
         """
         if self._count <= 1:
             return
@@ -94,8 +94,9 @@ class UncleanStarts:
             self._count = 1
 
     def _has_outlived(self) -> bool:
-        """Whether all that was in flight when an earlier spout ended has an outcome: the records
-        that it left, and as many new ones as can have been in flight, or all that there are.
+        """Whether all records that may have been in flight when an earlier spout ended have an
+        outcome: the records that it left unresolved, and as many new records as can have been in
+        flight, or all new records.
         """
         rotation = self._scheduler.rotation
         emitted = self._scheduler.counts().emitted
@@ -113,23 +114,24 @@ class UncleanStarts:
 
 
 class SpoutTipWatch:
-    """Tells the catalog where the assigned shards stand (`TipWatch`)."""
+    """Reports the tips of the assigned shards to the catalog (`TipWatch`)."""
 
     def __init__(self, scheduler: SpoutScheduler) -> None:
         self._scheduler = scheduler
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
-        """A no-op: nothing is stored here."""
+        """Do nothing, because nothing is kept here."""
 
     def is_at_tip(self, shard_id: str) -> bool:
         return self.verified_ms(shard_id, is_stored=False) is not None
 
     def verified_ms(self, shard_id: str, *, is_stored: bool = True) -> int | None:
-        """The service's time when the shard was last at its tip, if all records up to there were
-        emitted and none is pending; else None. `is_stored`: and if its state is stored.
+        """Return the service's time when the shard was last at its tip, if all records up to there
+        are emitted and none is pending; otherwise None. `is_stored`: the shard's state must also be
+        stored.
         """
-        # By default, because the catalog stores it beside the position that is stored. After a
-        # crash, records from there on are read again, and may have expired.
+        # The default, because the catalog stores the time beside the stored position. After a
+        # crash, records from that position on are read again, and may have expired.
         with self._scheduler.changed:
             assigned = self._scheduler.assigned.get(shard_id)
             if assigned is None or assigned.shard.pending or (is_stored and assigned.is_dirty):
@@ -138,12 +140,12 @@ class SpoutTipWatch:
 
 
 class SpoutAssigner:
-    """One per open spout. Blocks on the store and on Kinesis. One thread calls `open`, and then
-    `step`. The committer's thread calls what releases shards, which blocks on the spout's lock
-    only.
+    """Assigns the shards of an open spout. Blocks on the store and on Kinesis. One thread calls
+    `open` and then `step`. The committer's thread calls `release`, which only takes the spout's
+    lock.
 
-    `session`: of the application. `catalog`: of the stream. `starts`: counts openings. `has_ended`:
-    whether there is nothing left to read or to wait for.
+    `session`: the application's session. `catalog`: the stream's shards. `starts`: counts unclean
+    ends. `has_ended`: whether there is nothing left to read or to wait for.
     """
 
     def __init__(self, context: SpoutContext, fetching: SpoutPrefetcher) -> None:
@@ -174,15 +176,15 @@ class SpoutAssigner:
         )
         self.starts = UncleanStarts(context.scheduler, services.store.ownership)
         self.has_ended = False
-        self._until_ms: int | None = None  # known before the first shard starts
+        self._until_ms: int | None = None  # set before the first shard is assigned
         self._has_assigned = False
         self._watch_fired = False  # set by a thread of the store
         self._loaded_s = services.clock.monotonic_s()
 
     # opening --------------------------------------------------------------------------------------
     def open(self) -> None:
-        """Own the application, or this task's share; pin the start, assign the first shards unless
-        the application is paused, and count this opening.
+        """Own the application, or this task's share of it; pin the start; assign the first shards
+        unless the application is paused; count this opening.
         """
         config, store = self._context.config, self._context.services.store
         run = self.session.run
@@ -204,10 +206,10 @@ class SpoutAssigner:
         )
         self.session.claim(opened, timeout_s=config.owner_wait_s)
         try:
-            # Before the states are loaded: no task of the plan may publish after that.
+            # Before the states are loaded, because no task of the plan may publish afterwards.
             close_open_plan(store.plans)
             self.session.load()
-            # After `load`, which tells the service's time, and before the first shard is assigned.
+            # After `load`, which sets the service's time, and before the first shard is assigned.
             now_ms = self.catalog.stream.now_ms()
             until_ms = self._until_ms = config.until_ms(now_ms)
             if until_ms is not None and until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
@@ -233,8 +235,8 @@ class SpoutAssigner:
 
     # the loop -------------------------------------------------------------------------------------
     def step(self) -> float:
-        """List the shards if it is time, and assign new ones; obey a pause. Returns the seconds
-        until the next step.
+        """List the shards if a listing is due, and assign new shards unless the application is
+        paused. Returns the seconds until the next step.
         """
         outages, changed = self._context.outages, self._scheduler.changed
         try:
@@ -244,7 +246,7 @@ class SpoutAssigner:
         except (KinesisError, StoreUnavailableError) as exc:
             outages.failed(SpoutPart.LISTING, exc)
         except NotListerError:
-            # This task's session was lost, and another task took the list over.
+            # This task's session was lost, and another task has become the leader.
             self.session.leads = False
         with changed:
             self.has_ended = self._has_assigned and self._all_done()
@@ -268,7 +270,7 @@ class SpoutAssigner:
         self._resume()
 
     def _assign(self) -> None:
-        """List the shards if it is time, and assign the readable ones that are this task's."""
+        """List the shards if a listing is due, and assign this task's readable shards."""
         catalog = self.catalog
         if self._context.config.total_tasks > 1 or not self.session.leads:
             self._load_other_tasks()
@@ -285,7 +287,7 @@ class SpoutAssigner:
         endings = catalog.stream.endings()
         for shard_id in readable:
             self._start(shard_id, endings.get(shard_id))
-        # Shards that ended and still have retries, as after a restart: no page is read of them.
+        # Shards that were read to their ends and still have retries, for example after a restart.
         for shard_id, stored in catalog.states.items():
             if stored.state.end_was_read and stored.state.unresolved and self._is_new(shard_id):
                 self._start(shard_id)
@@ -296,9 +298,9 @@ class SpoutAssigner:
         self._scheduler.wake("coordinate")
 
     def _load_other_tasks(self) -> None:
-        """Load what other tasks of the application have stored, and find out who leads: at once
-        when the watch on the shard list fires; else at intervals, because it does not fire for the
-        states of our shards' parents.
+        """Load the states that other tasks of the application have stored, and determine the
+        leader: at once if the watch on the shard list fires, and at intervals, because the watch
+        does not fire for the states of this task's parent shards.
         """
         now_s = self._context.services.clock.monotonic_s()
         fired, self._watch_fired = self._watch_fired, False
@@ -315,7 +317,7 @@ class SpoutAssigner:
 
     # starting -------------------------------------------------------------------------------------
     def _is_new(self, shard_id: str) -> bool:
-        """Whether the shard is this task's, and is not assigned."""
+        """Whether the shard belongs to this task and is not assigned yet."""
         config = self._context.config
         if config.shards and shard_id not in config.shards:
             return False
@@ -323,9 +325,9 @@ class SpoutAssigner:
         return is_ours and shard_id not in self._scheduler.assigned
 
     def _start(self, shard_id: str, ending_sequence: SequenceNumber | None = None) -> None:
-        """Assign a shard, unless it was assigned, stored as finished and released meanwhile.
-        `ending_sequence`: of a closed shard, if it is known. A shard that has ended has no pages,
-        only retries.
+        """Assign a shard, unless it was assigned, stored as finished and released in the meantime.
+        `ending_sequence`: a closed shard's last sequence number, if known. A shard that was read to
+        its end has no pages, only retries.
         """
         context, scheduler = self._context, self._scheduler
         with scheduler.changed:
@@ -355,9 +357,9 @@ class SpoutAssigner:
 
     # reading on -----------------------------------------------------------------------------------
     def _resume(self) -> None:
-        """After a pause, read on once it is known which records it has cost; else a no-op.
+        """After a pause, check which records have expired, and continue to read. Otherwise a no-op.
 
-        Raises `DataLossError` where `fail_on_data_loss` is true.
+        Raises `DataLossError` if records have expired and `fail_on_data_loss` is true.
         """
         scheduler = self._scheduler
         with scheduler.changed:
@@ -374,8 +376,8 @@ class SpoutAssigner:
         scheduler.wake("fetch")
 
     def _report_lapsed(self) -> None:
-        """Report shards of which records may have expired before they were read. No later record of
-        them is emitted before. Raises `DataLossError` where `fail_on_data_loss` is true.
+        """Report shards whose records may have expired unread. No later record of such a shard is
+        emitted before that. Raises `DataLossError` if `fail_on_data_loss` is true.
         """
         with self._scheduler.changed:
             lapsed = []
@@ -390,7 +392,7 @@ class SpoutAssigner:
                 self._acknowledge(lapsed)
 
     def _acknowledge(self, shard_ids: Sequence[str]) -> None:
-        """Read on behind what was reported. Hold `changed`."""
+        """Continue to read shards whose losses were reported. Hold `changed`."""
         stream, scheduler = self.catalog.stream, self._scheduler
         for shard_id in shard_ids:
             assigned = scheduler.assigned.get(shard_id)
@@ -401,12 +403,12 @@ class SpoutAssigner:
 
     # releasing ------------------------------------------------------------------------------------
     def release(self) -> list[str]:
-        """Release the shards that are stored as finished, by a commit or by one before it that
-        failed later on; and those that the catalog, or another task, has given up because they are
-        gone from the service. Also before each commit, which would else store what is given up.
-        Returns them.
+        """Release shards, and return them: shards that are stored as finished, also by a commit
+        that failed later on, and shards that the catalog or another task has given up because they
+        are gone from the stream. It is also called before each commit, which would otherwise store
+        a state over that of a shard that was given up.
 
-        The unresolved records of those that were given up are assigned again, without pages.
+        A shard that was given up is assigned again, without pages, if it has unresolved records.
         """
         with self._scheduler.changed:
             over = [
@@ -423,15 +425,15 @@ class SpoutAssigner:
     def _is_over(self, shard_id: str, assigned: AssignedShard) -> bool:
         stored, pages = self.catalog.states.get(shard_id), self._fetching.buffers.get(shard_id)
         if stored is None or stored.state.finished:
-            return True  # without a state it was given up, and forgotten since
-        # A shard that is not read, as during a pause, has not been missed here.
+            return True  # without a state it was given up and forgotten
+        # During a pause the shard is not read, so this task cannot know that it is gone.
         is_missed = pages is not None and (pages.gone or not assigned.shard.ended)
         return is_missed and stored.state.end_was_read
 
     # the end --------------------------------------------------------------------------------------
     def _all_done(self) -> bool:
         """Whether no record is unresolved, and either `max_records` were emitted or every shard is
-        done. Only after the first shards were assigned. Hold `changed`.
+        done. Call it only after the first shards were assigned. Hold `changed`.
         """
         config, scheduler = self._context.config, self._scheduler
         if any(assigned.shard.unresolved for assigned in scheduler.assigned.values()):

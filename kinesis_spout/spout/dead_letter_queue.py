@@ -1,7 +1,7 @@
-"""Sends a spout's dead letters: the letter is written first, then its record counts as acked.
+"""Sends a spout's dead letters. A letter is written first; then its record counts as acked.
 
-Letters go out side by side, so that one which hangs or is refused holds up no other. Each has a
-backoff of its own.
+Several letters are sent concurrently, so that a letter that hangs or is refused does not delay
+other letters. Each letter has its own backoff.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 LETTERS_AT_ONCE = 4
-MAX_HANGING = 12  # calls beyond the time limit; with more than these, no letter goes out
+MAX_HANGING = 12  # calls beyond their time limit; with so many, no further letter is sent
 LETTER_TIMEOUT_S = 30.0
-REFUSALS = 5  # in a row; then the letter is counted as refused, and said to be
-_MAX_SAID = 10  # refused letters that are said behind the first, until a letter passes again
+REFUSALS = 5  # after so many refusals in a row, a letter counts as refused and is reported
+_MAX_SAID = 10  # reports after the first one, until a letter is written again
 _BATCH = 100
 _STEP_INTERVAL_S = 0.2
 _REFUSED = Backoff(first_s=1.0, longest_s=60.0)
@@ -55,16 +55,16 @@ class LetterRefusedError(KinesisError):
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Sending:
-    """A letter from its first call until it was written, or its record has another outcome. It
-    waits for its next call while `future` is None.
+    """A letter, from the first call for it until it is written or its record has another outcome.
+    While `future` is None, it waits for its next call.
     """
 
     assigned: AssignedShard
-    record: UnresolvedRecord  # or a range of them
-    run: RecordRun | None = None  # of the call that is running: what is left of the records
-    future: Future[None] | None = None  # of that call
-    since_s: float = 0.0  # when that call began
-    hangs: bool = False  # that call is beyond the time limit, and counted as refused
+    record: UnresolvedRecord  # may be a range
+    run: RecordRun | None = None  # the records of the running call, as far as they are left
+    future: Future[None] | None = None  # the running call
+    since_s: float = 0.0  # when the running call began
+    hangs: bool = False  # the running call is beyond its time limit, and counts as refused
     refusals: int = 0  # in a row
     wait_until_s: float = -math.inf
 
@@ -74,8 +74,8 @@ class _Sending:
 
 
 class SpoutDeadLetterQueue:
-    """One per open spout. One thread calls `step`, which does not wait for the callable, and
-    another one `finish` at the end.
+    """The dead letters of an open spout. One thread calls `step`, which does not wait for the
+    user's function; another thread calls `finish` at the end.
     """
 
     def __init__(self, context: SpoutContext) -> None:
@@ -87,14 +87,14 @@ class SpoutDeadLetterQueue:
         self._stepping = threading.Lock()
         self._due: deque[_Sending] = deque()
         self._sendings: dict[_Key, _Sending] = {}
-        self._said = 0  # of the refused letters, since the last one that passed
-        self._last_refusal = (0, "")  # its time, and the sentence of its error
+        self._said = 0  # reported refusals since the last letter that was written
+        self._last_refusal = (0, "")  # its time and its error as a sentence
         self._is_closed = False
 
     def step(self) -> float:
         """Send the letters that are due. Returns the seconds until the next step.
 
-        If the callable raises, or takes too long, the letter is sent again after a backoff.
+        If the user's function raises or takes too long, the letter is sent again after a backoff.
         """
         with self._stepping:
             self._settle()
@@ -108,8 +108,8 @@ class SpoutDeadLetterQueue:
         return _STEP_INTERVAL_S
 
     def finish(self, deadline_s: float) -> bool:
-        """Send each letter once more, whatever its backoff, up to a monotonic time. Returns whether
-        one was written. A call that is running is waited for.
+        """Send each letter once more, regardless of its backoff, until a monotonic time. Waits for
+        running calls. Returns whether a letter was written.
         """
         if not self._stepping.acquire(timeout=max(0.0, deadline_s - self._clock.monotonic_s())):
             return False  # a listener hangs
@@ -130,12 +130,12 @@ class SpoutDeadLetterQueue:
             self._stepping.release()
 
     def refused(self) -> Counter[str]:
-        """By shard, how many letters count as refused. Any thread."""
+        """Return how many letters count as refused, by shard. For any thread."""
         sendings = list(self._sendings.values())
         return Counter(one.key[0] for one in sendings if one.refusals >= REFUSALS)
 
     def close(self) -> None:
-        """Send no further letter. Calls that are running are left."""
+        """Send no further letter. Running calls continue."""
         self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -144,7 +144,7 @@ class SpoutDeadLetterQueue:
         return [one for one in self._sendings.values() if one.future is not None]
 
     def _send_next(self) -> bool:
-        """Send the next due letter, if there is room for it. Returns whether it was sent."""
+        """Send the next due letter if there is room for a call. Returns whether one was sent."""
         running = self._running()
         hanging = sum(one.hangs for one in running)
         is_full = len(running) - hanging >= LETTERS_AT_ONCE or hanging >= MAX_HANGING
@@ -156,7 +156,7 @@ class SpoutDeadLetterQueue:
             while self._due:
                 one = self._due.popleft()
                 one.run = one.assigned.shard.held.runs.get(one.record.first)
-                # An ack may have come since it was found.
+                # A late ack may have come in the meantime.
                 if not one.assigned.is_released and one.run is not None:
                     break
             else:
@@ -168,9 +168,9 @@ class SpoutDeadLetterQueue:
         return True
 
     def _find_due(self) -> Iterator[_Sending]:
-        """The letters that may be sent now."""
+        """Yield the letters that may be sent now."""
         waiting = {key for key, one in self._sendings.items() if one.future is None}
-        if waiting:  # forget the refusals of records that were acked late, or released
+        if waiting:  # forget the refusals of records that were acked late or released
             exhausted = {
                 (shard_id, record.first)
                 for shard_id, assigned in self._scheduler.assigned.items()
@@ -191,7 +191,7 @@ class SpoutDeadLetterQueue:
             self._write(letter)
 
     def _letters(self, one: _Sending) -> Iterator[Letter]:
-        """One letter per record that is left; one for all of them when none is left."""
+        """Yield one letter per record that is left; one letter for all if none is left."""
         config = self._context.config
         new = partial(
             Letter.of_record,
@@ -211,8 +211,8 @@ class SpoutDeadLetterQueue:
 
     # outcomes -------------------------------------------------------------------------------------
     def _settle(self) -> int:
-        """Take the outcomes of the calls, and count those that take too long as refused. Returns
-        how many were written.
+        """Handle completed calls, and count calls that take too long as refused. Returns the number
+        of letters that were written.
         """
         now_s, written = self._clock.monotonic_s(), 0
         for one in self._running():
@@ -246,8 +246,8 @@ class SpoutDeadLetterQueue:
         reported = error if isinstance(error, Exception) else LetterRefusedError(described(error))
         self._context.outages.failed(SpoutPart.LETTERS, reported)
         self._scheduler.letter_refused(one.assigned, one.record.first)
-        # Said are the first one after a letter that passed, and each that counts as refused from
-        # now on, until too many were said.
+        # Report the first refusal after a written letter, and each letter that counts as refused
+        # from now on, up to a limit of reports.
         is_counted = one.refusals == REFUSALS and self._said <= _MAX_SAID
         if is_counted or not self._said:
             self._said += 1

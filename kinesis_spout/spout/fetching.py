@@ -1,6 +1,6 @@
-"""What a spout reads of its shards, in the background: new records ahead of their turn; and again
-those whose retry or dead letter is due and whose payload is not in memory, as after a restart, or
-for lack of room.
+"""A spout's reads in the background: new records ahead of their emission, and once more the records
+whose retry or dead letter is due and whose payload is not in memory, because of a restart or for
+lack of room.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _REMEDY = "set aggregated_records to 'unpack' to read user records, or to 'raw' 
 
 
 class TipGetter(KinesisShardGetter):
-    """The getter of a spout that polls. It reads on from a shard's read position. After a page at
-    the tip it waits for the idle poll of the configuration.
+    """The getter of a spout that polls, from a shard's read position on. After a page at the tip,
+    it waits for the idle poll interval of the configuration.
     """
 
     keeps_lists = True
@@ -80,7 +80,7 @@ class TipGetter(KinesisShardGetter):
             clock=services.clock,
             random=services.random,
             ending_sequence=ending_sequence,
-            one_attempt=True,  # `SpoutOutages` tells how long is too long
+            one_attempt=True,  # `SpoutOutages` decides how long to retry
         )
         self._idle = Backoff(
             config.idle_poll_s, max(config.idle_poll_s, config.max_idle_poll_s), growth=_IDLE_GROWTH
@@ -94,25 +94,26 @@ class TipGetter(KinesisShardGetter):
     def fetch_unless_throttled(self, limit: int) -> Page:
         page = super().fetch_unless_throttled(limit)
         if page.at_tip:
-            # Longer from the ninth empty page on. A shard whose records come a second apart stays
-            # below that, and is polled at the same rate.
+            # The interval grows from the ninth empty page on. A shard with a record every second
+            # stays below that, so it is polled at a constant rate.
             self._empty_in_a_row = 0 if page.count else self._empty_in_a_row + 1
             idle_s = self._idle.wait_s(1 + self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF)
-            # With records too: a call at once would use up the second's calls for single records,
-            # and then wait for the next second.
+            # Also after a page with records: an immediate request would spend the shard's requests
+            # per second on single records, and would then have to wait.
             self._idle_until_s = self._clock.monotonic_s() + idle_s
         return page
 
 
 class SpoutShardGetter:
-    """The getter of a spout over `source`, which polls or is pushed to. It stops at a time.
+    """The getter of a spout over `source`, which polls or has a subscription. It stops at a given
+    time.
 
-    `until_ms`: no record that arrived later is returned (ms since 1970 UTC; None: no limit). Once
-    one was seen, `final_page` is the last page that arrived in time, without its records. A
-    transient fault postpones the fetch, and the next one comes after a pause that grows.
+    `until_ms`: records that arrived later are not returned (ms since 1970 UTC; None: no limit).
+    Once such a record was seen, `final_page` is the last page within the time, without its records.
+    A transient fault postpones the fetch, with a growing pause before the next one.
 
     Aggregates are unpacked, so the records of a page are user records. If the configuration refuses
-    them, `AggregatedRecordError` is raised before any record of the page is known.
+    aggregates, `AggregatedRecordError` is raised before any record of the page is returned.
     """
 
     def __init__(
@@ -138,10 +139,10 @@ class SpoutShardGetter:
         return max(self._source.ready_at_s(), retry_at_s)
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """The next page now. Raises `FetchPostponedError` as `ShardGetter`, and the error that
-        stops the spout.
+        """Return the next page. Raises `FetchPostponedError`, as `ShardGetter`, and errors that
+        stop the spout.
         """
-        if not isinstance(self._source, SubscribedGetter):  # that one waits for what is pushed
+        if not isinstance(self._source, SubscribedGetter):  # which may wait for events
             self._outages.asks(self.shard_id)
         try:
             page = self._source.fetch_unless_throttled(limit)
@@ -158,7 +159,7 @@ class SpoutShardGetter:
         if in_time < page.count:
             page = page.head(in_time)
             self.final_page = page.without_records()
-        # An aggregate that was delivered in part stays unpacked, also where `raw` is set now.
+        # An aggregate that was delivered in part is unpacked even if the setting is `raw` now.
         is_raw = self._aggregates != "unpack"
         if not begins_within(page.first, self._start) and (
             is_raw or not page.columns.any_begins_with(KPL_MAGIC)
@@ -170,15 +171,15 @@ class SpoutShardGetter:
         return replace(page, columns=columns, count=count, payload_bytes=columns.payload_bytes)
 
     def _has_unresolved(self) -> bool:
-        """Whether records of the shard that were read have no outcome yet. Who passes over the one
-        that stops the spout must not pass over these with it.
+        """Whether the shard has records without an outcome. An operator who skips the record that
+        stops the spout must not skip these, too.
         """
         with self.scheduler.changed:
             assigned = self.scheduler.assigned.get(self.shard_id)
             return assigned is not None and assigned.shard.has_unresolved
 
     def close(self) -> None:
-        """End a subscription. Any thread; never blocks."""
+        """End the subscription, if there is one. For any thread; never blocks."""
         if isinstance(self._source, SubscribedGetter):
             self._source.close()
 
@@ -204,9 +205,9 @@ class Prefetched(BufferedGetter):
 
 
 class SpoutPrefetcher:
-    """One per open spout. One thread calls `step`. Any thread may call the rest, with the
-    scheduler's lock held, which guards the `buffers` that there are, by shard. `subscriptions`:
-    None for a spout that polls.
+    """Reads the shards of an open spout ahead. One thread calls `step`. Any thread may call the
+    other methods while it holds the scheduler's lock, which guards `buffers`, by shard.
+    `subscriptions`: None if the spout polls.
     """
 
     def __init__(self, context: SpoutContext) -> None:
@@ -238,7 +239,7 @@ class SpoutPrefetcher:
         )
 
     def close(self) -> None:
-        """Waits for the fetches that are running."""
+        """Stop reading. Waits for running fetches."""
         for pages in list(self.buffers.values()):
             pages.close()
         self._reader.__exit__(None, None, None)
@@ -251,7 +252,7 @@ class SpoutPrefetcher:
         ending_sequence: SequenceNumber | None,
         until_ms: int | None,
     ) -> Prefetched:
-        """Start to read a shard at its read position. `until_ms`: see `SpoutShardGetter`."""
+        """Start to read a shard from its read position. `until_ms`: see `SpoutShardGetter`."""
         polling = TipGetter(
             self._config, self._context.services, state, ending_sequence=ending_sequence
         )
@@ -275,11 +276,11 @@ class SpoutPrefetcher:
             pages.discard()
 
     def step(self) -> float:
-        """Fetch for a moment what the buffers want; nothing new during a pause. Returns the seconds
-        until there is more to fetch, unless a page is dropped before.
+        """Fetch pages into buffers with room for a moment; during a pause, only complete running
+        fetches. Returns the seconds until there is more to fetch, unless a page is dropped before.
         """
         with self._scheduler.changed:
-            is_paused = self._scheduler.rotation.is_paused  # what is in flight still comes
+            is_paused = self._scheduler.rotation.is_paused  # running fetches still complete
             self._reader.replace([] if is_paused else list(self.buffers.values()))
         fetched = self._reader.step(_STEP_S)
         if self.subscriptions is not None:
@@ -302,25 +303,25 @@ class SpoutPrefetcher:
 
 
 def _unpacker(stream: ListedStream, shard_id: str, where: str = "") -> Unpacker:
-    """Unpacks the shard's aggregates. Asks no service: the shard's hash keys are those of the last
-    listing that has it. `where`: of first deliveries, for the log of what is left out.
+    """Return the unpacker of the shard's aggregates. It sends no request: the shard's hash keys
+    come from the last listing. `where`: the shard's name in the log; set for first deliveries only.
     """
     return Unpacker(lambda: stream.hash_key_ranges().get(shard_id), where)
 
 
 class SpoutRetryFetcher:
-    """One per open spout. One thread calls `step`, which blocks on Kinesis."""
+    """Reads records of an open spout again. One thread calls `step`, which blocks on Kinesis."""
 
     def __init__(self, context: SpoutContext, catalog: ShardCatalog) -> None:
         self._catalog = catalog
-        self._unknown_until_s: dict[str, float] = {}  # by shard that was not known
+        self._unknown_until_s: dict[str, float] = {}  # shards that Kinesis did not know
         self._outages = context.outages
         self._services = context.services
         self._scheduler = context.scheduler
 
     def step(self) -> float:
-        """Read what the shards want, as far as there is room. The rest is wanted again later, and
-        so is all of it during a pause. Returns the seconds until the next step.
+        """Read the wanted records, as far as there is room for payloads; nothing during a pause.
+        Unread records are wanted again later. Returns the seconds until the next step.
         """
         if self._scheduler.rotation.is_paused:
             return _RETRY_STEP_S
@@ -335,8 +336,8 @@ class SpoutRetryFetcher:
         return _RETRY_STEP_S
 
     def _may_read(self, shard_id: str) -> bool:
-        """Whether a read of the shard would neither fail again, nor wait for so long that it delays
-        the other shards.
+        """Whether the shard can be read now, without a repeated failure or a wait that would delay
+        other shards.
         """
         now_s = self._services.clock.monotonic_s()
         return now_s >= max(
@@ -348,11 +349,11 @@ class SpoutRetryFetcher:
     def _read(
         self, assigned: AssignedShard, records: Sequence[UnresolvedRecord], room_bytes: int
     ) -> None:
-        """Look for records of a shard. Those that come before an error count. Raises an error that
-        waiting cannot mend.
+        """Read records of a shard. Records that were read before an error are kept. Raises an error
+        that waiting cannot cure.
         """
         shard_id = assigned.shard.shard_id
-        # One letter stands for a range that is exhausted, so no range is read in part.
+        # One letter stands for an exhausted range, so no range is read in part.
         reader = RetryReader(
             shard_id,
             list(map(PlannedRetry.of, records)),
@@ -366,12 +367,12 @@ class SpoutRetryFetcher:
         error: KinesisError | None = None
         try:
             for delivery in reader.read():
-                batches.append(delivery.records)  # noqa: PERF401  # those before an error stay
+                batches.append(delivery.records)  # noqa: PERF401  # records before an error stay
         except KinesisError as exc:
             error = exc
         if reader.result.shard_gone:
             self._unknown_until_s[shard_id] = self._services.clock.monotonic_s() + RELIST_S
-            # That proves nothing by itself. The next listings do, at once.
+            # This alone does not prove that the shard is gone. So list the shards at once.
             self._catalog.stream.expire()
             self._scheduler.wake("coordinate")
         self._scheduler.restock(assigned, _found(records[: reader.result.done], batches))
@@ -384,7 +385,7 @@ class SpoutRetryFetcher:
 def _found(
     records: Sequence[UnresolvedRecord], batches: Sequence[pa.RecordBatch]
 ) -> list[tuple[UnresolvedRecord, RecordRun]]:
-    """Each record that was looked for, with what was found of it."""
+    """Return each searched record with the payloads that were found."""
     rows = RecordRun(*lists_of(batches).lists())
     numbers = rows.sequences
     return [

@@ -1,10 +1,11 @@
-"""What an open spout cannot do at the moment: since when, why, and when it tries again.
+"""The outages of an open spout: since when they last, why, and when the spout retries.
 
-An outage of the service or of the store ends no spout. Each part of its work is tried again with
-exponential backoff, each shard by itself, until it succeeds. An error that waiting cannot mend, as
-a missing stream, a missing permission or lost records, stops the spout at once.
+An outage of Kinesis or of the state store does not end a spout. The spout retries each part of its
+work, and each shard separately, with exponential backoff until it succeeds. An error that waiting
+cannot cure stops the spout at once, for example a missing stream, a missing permission or lost
+records.
 
-`AnswerWatch` watches its program, which may answer no record.
+`AnswerWatch` detects a program that neither acks nor fails its records.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 _PAUSE = Backoff(first_s=0.2, longest_s=10.0)
-# A read is one attempt, so that a shard in trouble holds no thread. Faults that are gone at one of
-# the next attempts are no outage.
+# A read is a single attempt, so that a failing shard does not occupy a thread. A fault that is over
+# after a few attempts is no outage.
 _BLIP_S = 2.0
 _THROTTLED_BLIP_S = 120.0
 _NO_ANSWER_S = 10.0
@@ -55,7 +56,7 @@ _REPORT_INTERVAL_S = 60.0
 
 
 class SpoutPart(StrEnum):
-    """A part of a spout's work that can fail by itself."""
+    """A part of a spout's work that can fail independently."""
 
     FETCH = "fetch"
     RETRIES = "retries"
@@ -106,7 +107,7 @@ class SpoutHealth:
 
 @dataclass(slots=True)
 class _Trouble:
-    """The failures of one part, or of one shard's, since its last success."""
+    """The failures of one part, or of one part for one shard, since the last success."""
 
     since_s: float
     since_ms: int
@@ -116,10 +117,10 @@ class _Trouble:
 
 
 class SpoutOutages:
-    """One per open spout. Any thread may call it; it never blocks.
+    """The outages of an open spout. Any thread may call it; it never blocks.
 
-    `give_up_after_s`: after this time without a success of a part (of a shard, where it is of
-    single shards), `failed` raises its error. None: never. Dead letters are never given up.
+    `give_up_after_s`: after this time without a success of a part, or of a part for one shard,
+    `failed` raises the error. None: never. Dead letters are retried forever.
     """
 
     def __init__(
@@ -131,23 +132,25 @@ class SpoutOutages:
         self._give_up_after_s = math.inf if give_up_after_s is None else give_up_after_s
         self._lock = threading.Lock()
         self._troubles: dict[tuple[SpoutPart, str | None], _Trouble] = {}
-        self._began_s: dict[SpoutPart, float] = {}  # by part with an outage that was logged
+        self._began_s: dict[SpoutPart, float] = {}  # the beginnings of the logged outages
         self._counts = dict.fromkeys(SpoutPart, 0)
-        # By shard whose reads were refused because its limits are used up. Replaced, not changed.
+        # The throttled shards. The dictionary is replaced, never changed.
         self.throttled: dict[str, Throttle] = {}
-        self.refused_letters: RefusedLetters | None = None  # set by the thread that sends them
+        self.refused_letters: RefusedLetters | None = None  # set by the thread of the letters
         self.not_subscribed: Exception | None = None  # set by the thread that fetches
-        self.no_answers: NoAnswers | None = None  # set by the thread that fails what times out
-        self._asked: dict[str, tuple[float, int]] = {}  # by shard, since it had no answer
+        self.no_answers: NoAnswers | None = None  # set by the thread of the timeouts
+        self._asked: dict[str, tuple[float, int]] = {}  # shards without a response, and since when
 
     def asks(self, shard_id: str) -> None:
-        """New records of the shard are asked for; `succeeded` ends it. Costs next to nothing."""
+        """Note a request for new records of the shard; `succeeded` ends it. Costs almost
+        nothing.
+        """
         if shard_id not in self._asked:
             self._asked[shard_id] = self._clock.monotonic_s(), self._clock.now_ms()
 
     def failing_reads(self) -> ReadTrouble | None:
-        """Since when a shard has had no answer, if that is too long, and the last error. What is
-        refused for the shard's limits does not count.
+        """Return since when a shard has had no response, if that is too long, and the last error.
+        Throttling by the shard's own limits does not count.
         """
         latest_s = self._clock.monotonic_s() - _NO_ANSWER_S
         with self._lock:
@@ -165,10 +168,10 @@ class SpoutOutages:
         return None
 
     def failed(self, part: SpoutPart, error: Exception, shard_id: str | None = None) -> None:
-        """Note a failure: it is tried again at `retry_at_s`, and listeners are notified. The queue
-        of dead letters notifies them itself, of some of its failures.
+        """Note a failure, which is retried at `retry_at_s`, and notify the listeners. (The queue of
+        dead letters notifies them itself, of some of its failures.)
 
-        Raises `error` if waiting cannot mend it, or if it is time to give up.
+        Raises `error` if waiting cannot cure it, or if it has lasted for `give_up_after_s`.
         """
         is_letter = part is SpoutPart.LETTERS
         if not is_letter and not is_transient(error):
@@ -193,18 +196,18 @@ class SpoutOutages:
                 self._counts[part] += 1
         if not is_letter and failing_s >= self._give_up_after_s:
             if isinstance(error, ThrottledError):
-                raise StillThrottledError(str(error)) from error  # a retryable one is waited for
+                raise StillThrottledError(str(error)) from error  # which is not retryable
             raise error
         if begins:
             of_shard = "" if shard_id is None else f" of shard {shard_id}"
             keeps = "the spout cannot %s%s and keeps trying: %s"
             log.warning(keeps, _WORK[part], of_shard, error_sentence(error))
         if not is_letter:
-            # An outage is logged, not each of its errors.
+            # The outage is logged, but not each of its errors.
             self._hooks.error(error, is_logged=False)
 
     def succeeded(self, part: SpoutPart, shard_id: str | None = None) -> None:
-        """Note a success. Costs next to nothing without a failure before it."""
+        """Note a success. Costs almost nothing without an earlier failure."""
         if part is SpoutPart.FETCH and shard_id is not None:
             self._asked.pop(shard_id, None)
         if (part, shard_id) not in self._troubles:
@@ -219,17 +222,17 @@ class SpoutOutages:
             log.warning("the spout can %s again after %.0f s", _WORK[part], failed_s)
 
     def forget(self, shard_id: str) -> None:
-        """The shard was released: nothing of it is tried again."""
+        """Forget the failures of a released shard, which is not retried."""
         self.succeeded(SpoutPart.FETCH, shard_id)
         self.succeeded(SpoutPart.RETRIES, shard_id)
 
     def retry_at_s(self, part: SpoutPart, shard_id: str | None = None) -> float:
-        """When to try again, on the clock's monotonic scale; -inf without a failure."""
+        """Return when to retry, on the clock's monotonic scale; -inf without a failure."""
         trouble = self._troubles.get((part, shard_id))
         return -math.inf if trouble is None else trouble.retry_at_s
 
     def health(self) -> SpoutHealth:
-        """The outages at this moment, the longest first. Short faults of reading are none."""
+        """Return the present outages, the longest first. Short read faults do not count."""
         with self._lock:
             outages = sorted(map(self._outage, self._began_s), key=attrgetter("since_ms"))
         if not outages:
@@ -253,8 +256,8 @@ class SpoutOutages:
         )
 
     def totals(self) -> tuple[Mapping[str, float], Mapping[str, int]]:
-        """By part: how long it has been in an outage, in seconds, 0 without one; and how many
-        outages it has had.
+        """Return, by part, the duration of the present outage in seconds (0 without one), and the
+        number of outages so far.
         """
         with self._lock:
             now_s = self._clock.monotonic_s()
@@ -263,9 +266,10 @@ class SpoutOutages:
 
 
 class AnswerWatch:
-    """One per open spout. For the thread that fails what times out; `report` also for after it.
+    """Detects a program that neither acks nor fails its records. For the thread of the timeouts;
+    `report` may be called after that thread has ended.
 
-    `timeout_ms`: how long a delivery may be out.
+    `timeout_ms`: the time within which a delivery needs an outcome.
     """
 
     def __init__(self, stream: str, timeout_ms: int, clock: Clock) -> None:
@@ -274,13 +278,13 @@ class AnswerWatch:
         self._clock = clock
         self._answered = 0
         self._silent: NoAnswers | None = None
-        self._unreported = 0  # time-outs that no line in the log has
+        self._unreported = 0  # timeouts that are not logged yet
         self._reported_s = -math.inf
 
     def look(self, answered: int, timed_out: int) -> NoAnswers | None:
-        """`answered`: how many outcomes its program has given so far; `timed_out`: how many
-        deliveries have timed out just now. Returns since when none was answered, once one has been
-        out for a whole timeout since the last answer.
+        """Look whether the program answers. `answered`: the number of outcomes so far. `timed_out`:
+        the number of deliveries that have just timed out. If a delivery was out for a whole timeout
+        since the last outcome, returns since when there was no outcome.
         """
         before = self._silent
         if answered != self._answered:
@@ -298,7 +302,7 @@ class AnswerWatch:
         return self._silent
 
     def report(self) -> None:
-        """Report what no line has reported, as at the end; a no-op without any."""
+        """Log the timeouts that are not logged yet, if there are any."""
         if not self._unreported:
             return
         log.warning(
@@ -313,8 +317,8 @@ class AnswerWatch:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether waiting may mend an error: the spout continues where a Spark task fails and is run
-    again.
+    """Whether waiting may cure an error. The spout then continues; a Spark task would fail and be
+    run again.
     """
     if isinstance(error, UnreadableRecordError):
         return False
