@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 MAX_REASON_CHARS = 1_000
 MAX_MESSAGE_CHARS = 1_000_000  # of an error that is searched for its cause, as Spark's pages are
+# What ends the program, or a block, from outside: no failure of the record that the block is about.
+NO_OUTCOME = (KeyboardInterrupt, SystemExit, GeneratorExit)
 _OURS = frozenset({"kinesis_spout", "state", "scheme", "spark_job"})
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 

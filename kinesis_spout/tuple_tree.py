@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from kinesis_spout.acker import Acker, Ending, Outcome
-from kinesis_spout.errors import IllegalAckerEventError, failure_of
+from kinesis_spout.errors import NO_OUTCOME, IllegalAckerEventError, failure_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -222,7 +222,8 @@ class TrackedTuple:
 
 class TupleTree(TrackedTuple):
     """The first tuple of an emission's tree. Its deadline is set when it is made, so make it when
-    the work begins.
+    the work begins. An interrupt (`NO_OUTCOME`) that leaves its block is no outcome, unless the
+    tuple has one: the record is delivered again.
     """
 
     __slots__ = ("message_id", "outcomes", "root")
@@ -251,6 +252,15 @@ class TupleTree(TrackedTuple):
         when the tree has ended already.
         """
         return self._acker.withdraw(self.root)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.answered or not isinstance(error, NO_OUTCOME):
+            super().__exit__(kind, error, trace)
 
     def _names(self) -> str:
         return f"message {self.message_id}"

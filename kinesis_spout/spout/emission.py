@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.errors import FailRecordError, IllegalAckerEventError, failure_of
+from kinesis_spout.errors import (
+    NO_OUTCOME,
+    FailRecordError,
+    IllegalAckerEventError,
+    failure_of,
+)
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
 from kinesis_spout.spout.tracked_shard import Delivery
 from scheme.record import Record
@@ -39,8 +44,6 @@ if TYPE_CHECKING:
 
 
 COUNTED_FAILURES = frozenset({Effect.QUEUED, Effect.EXHAUSTED})
-# In a `with emission:` block these are no outcome.
-NO_OUTCOME = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 @dataclass(slots=True)

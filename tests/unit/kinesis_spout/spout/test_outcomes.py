@@ -21,6 +21,7 @@ from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.scheduler import NothingAckedError
 from scheme.json_scheme import JsonScheme
 from scheme.plain_schemes import RawScheme
+from state.retry_policy import RetryPolicy
 from tests.support.outcomes.odd_errors import ODD_ERRORS, BareMalformedError
 from tests.support.simulated.simulated_job import SimulatedJob, shard
 from tests.support.spout.spout_world import SteppedSpout, emitted, reading
@@ -28,6 +29,7 @@ from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from kinesis_spout.spout.emission import SpoutEmission
     from scheme.record import Record
@@ -157,6 +159,25 @@ def test_a_with_block_gives_its_record_one_outcome(
     assert outcomes(spout) == (acked, failed)
     spout.step("letters")
     assert [one.reason for one in spout.letters] == (["no"] if "reject" in steps else [])
+
+
+@pytest.mark.parametrize("block", [lambda one: one, lambda one: one.tree()], ids=["with", "tree"])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_dead_letters_no_record(
+    one: SimulatedJob,
+    block: Callable[[SpoutEmission], AbstractContextManager[object]],
+    interrupt: type[BaseException],
+) -> None:
+    """Although a single failure would. The next process gets it as if for the first time."""
+    one.put(1)
+    for _ in range(2):
+        spout = reading(one, retry=RetryPolicy(retry_limit=0))
+        (emission,) = spout.drain(ack=False)
+        assert emission.attempt == 1
+        with pytest.raises(interrupt), block(emission):
+            raise interrupt
+        spout.spout.close()
+        assert (outcomes(spout), spout.letters) == ((0, 0), [])
 
 
 @pytest.mark.parametrize("end", ["ack", "fail", "raise"])
