@@ -449,12 +449,15 @@ class SpoutScheduler:
 
         A kept payload is not read again, so its room is free once its record is resolved.
         """
-        most = self.rotation.config.prefetch_bytes
         with self.changed:
             held = [assigned.shard.held for assigned in self.assigned.values()]
-            room = most - sum(one.held_bytes for one in held)
-            of_letters = most // 2 - sum(one.letter_bytes for one in held)
+            room = self.rotation.config.prefetch_bytes - sum(one.held_bytes for one in held)
+            of_letters = self._most_letter_bytes - sum(one.letter_bytes for one in held)
         return min(room, of_letters) if letters else room
+
+    @property
+    def _most_letter_bytes(self) -> int:
+        return self.rotation.config.prefetch_bytes // 2
 
     @property
     def _held_bytes_per_shard(self) -> int:
@@ -481,10 +484,15 @@ class SpoutScheduler:
             return True
 
     def letter_refused(self, assigned: AssignedShard, sequence: SequenceNumber) -> None:
-        """Note that the sink refused a letter. Its payload is dropped if another one needs room."""
+        """Note that the sink refused a letter. Its payload is dropped if another one needs room, or
+        if the letters have more than their half: a record that was exhausted while it waited keeps
+        its payload at first.
+        """
         with self.changed:
-            lacks_letter = any(one.shard.held.lacks_letter for one in self.assigned.values())
-            drop = lacks_letter and self.room_bytes(letters=True) <= 0
+            held = [one.shard.held for one in self.assigned.values()]
+            is_over = sum(one.letter_bytes for one in held) > self._most_letter_bytes
+            lacks_letter = any(one.lacks_letter for one in held)
+            drop = is_over or (lacks_letter and self.room_bytes(letters=True) <= 0)
             assigned.shard.held.refuse(sequence, drop=drop)
 
     # observations ---------------------------------------------------------------------------------

@@ -325,12 +325,15 @@ class RetryBuffer:
 
         Due retries without a payload are postponed, so that they do not block other retries.
         """
-        while (sequence := self._tracker.due_retry(now_ms)) is not None and (
-            sequence not in self.runs
-        ):
+        while True:
+            for aged in self._tracker.exhaust_aged(now_ms):
+                if aged in self.runs:  # it waits for its letter now
+                    self.hold(aged, self.runs[aged], is_letter=True)
+            sequence = self._tracker.due_retry(now_ms)
+            if sequence is None or sequence in self.runs:
+                return sequence
             self._missing.add(sequence)
             self._tracker.postpone(sequence, now_ms + LOOK_AGAIN_MS)
-        return sequence
 
     def letters(self) -> list[UnresolvedRecord]:
         """Return the exhausted records whose payload is in memory or has expired."""

@@ -249,19 +249,29 @@ class InflightRecordTracker:
         """The first number of the queued record or range that is due, or None.
 
         The earliest due comes first; equal times come in the order of their numbers. A record that
-        has passed the policy's maximum age is never returned: it becomes exhausted here.
+        has passed the policy's maximum age is never returned: see `exhaust_aged`.
         """
+        self.exhaust_aged(now_ms)
+        return self._retries.first_due(now_ms)
+
+    def exhaust_aged(self, now_ms: int) -> list[SequenceNumber]:
+        """Exhaust the queued records and ranges that have passed the policy's maximum age, before
+        the next one that is due and has not. Returns their first numbers.
+
+        A record ages while it waits, so the policy is asked again at the time of the retry.
+        """
+        aged: list[SequenceNumber] = []
         while (sequence := self._retries.first_due(now_ms)) is not None:
             node = self._known(Event.RETRY, sequence)
             record = stored_record(node)
-            # A record ages while it waits, so the policy is asked again at the time of the retry.
             first_ms = record.first_counted_failure_ms
             if not self._policy.exhausted(record.attempts, first_ms, now_ms):
-                return sequence
+                break
             self._move(node, Event.EXHAUST)
             self._retries.discard(sequence)
             self._exhausted[sequence] = node
-        return None
+            aged.append(sequence)
+        return aged
 
     def postpone(self, sequence: SequenceNumber, due_ms: int) -> None:
         """Change when a queued record is due, in memory only: its stored due time stays."""

@@ -102,6 +102,24 @@ def test_a_sink_that_is_down_makes_the_spout_hold_no_more_than_prefetch_bytes() 
     assert state.unresolved_count == 0
 
 
+def test_records_that_have_aged_in_the_queue_keep_no_more_than_the_half_of_letters() -> None:
+    """Else a sink that is down would leave no room for retries. Their letters are complete."""
+    under_test = SpoutUnderTest()
+    numbers = put(under_test, 40)
+    sink = LetterSink(is_up=False)
+    ages = RetryPolicy(first_delay_ms=2_000, max_delay_ms=2_000, max_age_ms=1_000, jitter=0)
+    with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET, retry=ages) as spout:
+        for emission in drain(spout, under_test.loops):
+            emission.fail("bad")
+        del emission
+        turns(under_test, 30)
+        assert held_bytes(spout, size=SIZE) <= BUDGET // 2 + SIZE
+        sink.is_up = True
+        turns_until(under_test, lambda: len(sink.taken) == 40)
+        assert sorted(sink.taken, key=int) == sorted(numbers, key=int)
+        assert sink.sizes == {SIZE}
+
+
 def test_letters_that_the_sink_refuses_leave_room_for_the_others() -> None:
     """Here the first 30 are refused for ever, and fill the room several times over."""
     under_test = SpoutUnderTest()
