@@ -54,6 +54,7 @@ _EMPTY_BEFORE_BACKOFF = 8  # pages of a shard at its tip
 _IDLE_GROWTH = 1.5
 _RETRY_STEP_S = 0.2
 _LONGEST_WAIT_S = 1.0  # of a read for its shard's pace
+_TURN_S = 1.0  # of a shard whose retries are far apart: then the other shards have theirs
 _REMEDY = "set aggregated_records to 'unpack' to read user records, or to 'raw' to read bytes"
 
 
@@ -349,8 +350,8 @@ class SpoutRetryFetcher:
     def _read(
         self, assigned: AssignedShard, records: Sequence[UnresolvedRecord], room_bytes: int
     ) -> None:
-        """Read records of a shard. Records that were read before an error are kept. Raises an error
-        that waiting cannot cure.
+        """Read records of a shard, for a turn's time. Records that are not reached are wanted again;
+        records that were read before an error are kept. Raises an error that waiting cannot cure.
         """
         shard_id = assigned.shard.shard_id
         # One letter stands for an exhausted range, so no range is read in part.
@@ -366,7 +367,7 @@ class SpoutRetryFetcher:
         batches: list[pa.RecordBatch] = []
         error: KinesisError | None = None
         try:
-            for delivery in reader.read():
+            for delivery in reader.read(until_s=self._services.clock.monotonic_s() + _TURN_S):
                 batches.append(delivery.records)  # noqa: PERF401  # records before an error stay
         except KinesisError as exc:
             error = exc

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from kinesis_spout.config import ReadRate
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.spout.kinesis_spout import SpoutClosedError
+from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutClosedError
 from kinesis_spout.testing import slow
 from state.errors import StaleOwnerError
 from state.plan import PlanPointer, PlanStatus
+from state.position import TRIM_HORIZON, Position
 from state.process import this_process
 from state.retry_policy import RetryPolicy
-from state.store.identity import Pause
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState
+from state.store.identity import Pause, StartPin
+from state.store.shard_states import StateChange
 from tests.support.simulated.simulated_driver import next_plan, pointer, run
 from tests.support.simulated.simulated_job import (
     APPLICATION,
@@ -33,7 +38,10 @@ from tests.support.spout.spout_world import (
     pass_time,
     payloads,
     reading,
+    spout_config,
+    taken,
 )
+from tests.support.state.shard_values import waiting
 from tests.support.state.state_stores import OWNER
 from tests.support.state.trees import breaking_store, interposed
 
@@ -300,6 +308,46 @@ def test_a_spout_that_is_overtaken_by_the_retention_stops_before_the_gap(
     spout.crash()
     with pytest.raises(DataLossError, match=rf"{shard(0)}"):
         SteppedSpout(one)
+
+
+PIN = StartPin(time_ms=0, requested="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
+
+
+def test_retries_that_are_far_apart_go_out_as_they_are_found_and_delay_no_other_shard() -> None:
+    """After a restart: each takes a read of its own, and a shard allows two of these a second."""
+    under_test = SpoutUnderTest(shards=2)
+    numbers: dict[str, list[int]] = {shard(0): [], shard(1): []}
+    for put in under_test.put(100_000, data=b""):
+        shard_id, _, number = put.partition(":")
+        numbers[shard_id].append(int(number))
+    far_apart = {shard(0): numbers[shard(0)][:40_000:4_000], shard(1): numbers[shard(1)][:1]}
+    with closing(under_test.store()) as store:
+        store.ownership.acquire(OWNER, timeout_s=0)
+        store.identity.pin_start(PIN)
+        store.shard_states.save(
+            [
+                StateChange(
+                    before=None,
+                    after=ShardState(
+                        shard_id=shard_id,
+                        read_position=Position.after(SequenceNumber(numbers[shard_id][-1])),
+                        unresolved=tuple(map(waiting, failed)),
+                    ),
+                )
+                for shard_id, failed in far_apart.items()
+            ]
+        )
+    services = under_test.services(rate=ReadRate())
+    came: dict[str, list[float]] = {shard(0): [], shard(1): []}
+    with KinesisSpout(spout_config(), services=services) as spout:
+        begun_s = under_test.clock.monotonic_s()
+        while len(came[shard(0)]) < len(far_apart[shard(0)]):
+            under_test.loops.take("retries")
+            for emission in taken(spout, acks=True):
+                came[emission.shard_id].append(under_test.clock.monotonic_s() - begun_s)
+            under_test.clock.advance(0.2)
+            assert under_test.clock.monotonic_s() < begun_s + 30
+    assert max(came[shard(0)][0], came[shard(1)][0]) < 2
 
 
 PAUSE = Pause(by="ann on host-a", since_ms=0)
