@@ -266,6 +266,8 @@ class RunJob:
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the query. Raises and warns as `KinesisSource.read_stream`."""
+        if self.path is not None:
+            refuse_hidden_files(spark, self.path, in_batches=self.process is not None)
         frame = self.source.read_stream(spark)
         writer = frame.writeStream.option("checkpointLocation", self.checkpoint_location)
         if self.available_now:
@@ -307,6 +309,29 @@ class RunJob:
         else:
             result.write.mode("overwrite").format("noop").save()
         failpoint("sink-written")
+
+
+def refuse_hidden_files(spark: SparkSession, path: str, *, in_batches: bool) -> None:
+    """Raise `ConfigError` if Spark would not show all files of the directory to its readers.
+
+    A streaming file sink lists its files in `_spark_metadata`. Where this list is, Spark reads what
+    it names, and not the directories of batches (`in_batches`) beside it.
+    """
+    context: Any = spark.sparkContext
+    new_path = context._jvm.org.apache.hadoop.fs.Path  # noqa: SLF001  # PySpark cannot list a path
+    folder = new_path(path)
+    files = folder.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
+    is_listed = files.exists(new_path(folder, "_spark_metadata"))
+    found = files.listStatus(folder) if not is_listed and files.exists(folder) else ()
+    has_batches = any(one.getPath().getName().startswith("batch=") for one in found)
+    if is_listed if in_batches else has_batches:
+        earlier = "without" if in_batches else "with"
+        raise ConfigError.about(
+            "--path",
+            f" is {path!r}, which contains files of a run {earlier} --process, and readers would "
+            "see only the files of one of the two runs",
+            "choose another directory",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

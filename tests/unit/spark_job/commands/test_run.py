@@ -11,11 +11,13 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from spark_job.commands.run import Progress, progress_line, run
+from kinesis_spout.errors import ConfigError
+from spark_job.commands.run import Progress, progress_line, refuse_hidden_files, run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
     from typer.testing import Result
 
 
@@ -65,6 +67,27 @@ def test_an_option_without_effect_is_a_note(monkeypatch: pytest.MonkeyPatch) -> 
     first, second = invoked(monkeypatch, arguments).output.splitlines()
     assert first.startswith("note: option probeMaxShards no longer has an effect: ")
     assert "choose another file with --log-file" in second
+
+
+@pytest.mark.spark
+def test_a_directory_whose_files_spark_would_not_read_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A streaming sink lists its files, and readers see no other ones."""
+    new, listed, batches = (f"{tmp_path}/{name}" for name in ("new{", "listed", "batches"))
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+    query = rows.writeStream.option("checkpointLocation", f"{tmp_path}/checkpoint")
+    query.trigger(availableNow=True).start(listed).awaitTermination()
+    spark.range(2).write.parquet(f"{batches}/batch=0123abcd-0")
+    for path, in_batches in ((new, True), (new, False), (listed, False), (batches, True)):
+        refuse_hidden_files(spark, path, in_batches=in_batches)
+    with pytest.raises(ConfigError, match="of a run without --process"):
+        refuse_hidden_files(spark, listed, in_batches=True)
+    with pytest.raises(ConfigError, match="of a run with --process"):
+        refuse_hidden_files(spark, batches, in_batches=False)
+    before = spark.read.parquet(listed).count()
+    spark.range(2).write.parquet(f"{listed}/batch=0123abcd-0")
+    assert spark.read.parquet(listed).count() == before
 
 
 # progress -----------------------------------------------------------------------------------------
