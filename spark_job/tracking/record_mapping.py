@@ -181,7 +181,9 @@ class _Partition:
             raise foreign_id(message_id)  # its dead letter would not be found
         shards = batch.column("shardId")
         if several:
-            shards = pc.binary_join_element_wise(batch.column("streamName"), shards, "/")
+            # Of the type that the session uses (`spark.sql.execution.arrow.useLargeVarTypes`).
+            slash = pa.scalar("/", shards.type)
+            shards = pc.binary_join_element_wise(batch.column("streamName"), shards, slash)
         calls = _Calls(records)
         notes: list[dict[str, object]] = []
         ordinals: list[int] = []

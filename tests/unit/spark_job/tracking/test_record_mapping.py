@@ -163,6 +163,21 @@ def test_a_function_gets_all_fields_of_a_row() -> None:
     assert one.approximate_arrival_ms == int(ARRIVAL.timestamp() * 1000)
 
 
+def test_records_of_several_streams_may_come_in_large_types() -> None:
+    """As in a session with `spark.sql.execution.arrow.useLargeVarTypes`."""
+    large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    several = rows(1, 2).set_column(
+        rows(1).schema.get_field_index("messageId"),
+        "messageId",
+        pa.array(["orders/s:1:1", "orders/s:2:1"]),
+    )
+    schema = pa.schema([(one.name, large.get(one.type, one.type)) for one in several.schema])
+    mapper = RecordMapper(function=one_row, columns=COLUMNS, rules=BatchRules(several=True))
+    found = [row for batch in mapper(iter([several.cast(schema)])) for row in batch.to_pylist()]
+    assert [row["id"] for row in found if row["id"]] == ["orders/s:1:1", "orders/s:2:1"]
+    assert [note["shardId"] for row in found for note in row[NOTE] or ()] == ["orders/s"]
+
+
 @dataclass
 class Order:
     id: str
