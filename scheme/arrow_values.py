@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from itertools import chain
 from types import NoneType
@@ -13,17 +14,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+
+
 def is_changed(values: Iterable[Any], kind: pa.DataType) -> bool:
     """Whether Arrow makes another value of one of these, which it has taken for the type.
 
-    It cuts off what a number has after the point, takes a number for a time in its own unit and a
-    text for an array of its characters, and the values of Spark's `Row` by their places.
+    It cuts off what a number has after the point, makes a number infinite that is too large for a
+    FLOAT, takes a number for a time in its own unit and a text for an array of its characters, and
+    the values of Spark's `Row` by their places.
     """
     if pa.types.is_integer(kind):
         found = list(values)
         return bool(set(map(type, found)) - {int, NoneType}) and any(
             value is not None and value != int(value) for value in found
         )
+    if pa.types.is_float32(kind):
+        return any(one is not None and _LARGEST_FLOAT < abs(one) < math.inf for one in values)
     if pa.types.is_temporal(kind):
         return any(issubclass(one, numbers.Number) for one in set(map(type, values)))
     if not pa.types.is_nested(kind):

@@ -244,6 +244,11 @@ PAIR = pa.struct([("a", pa.int64()), ("b", pa.list_(TIME))])
             [None, 3, 4.0, np.int64(5), Decimal(6)],
             [1.5, np.float32(1.5), Decimal("1.5")],
         ),
+        (
+            pa.float32(),
+            [None, 1.5, float("inf"), float("nan"), -3.4028234e38, 2, np.float64(0.1)],
+            [1e39, -1e300, np.float64(1e300)],
+        ),
         (TIME, [None, ARRIVAL, ARRIVAL.replace(tzinfo=None)], [1_767_323_045, 1.5]),
         (pa.date32(), [None, ARRIVAL.date()], [20_000]),
         (pa.duration("us"), [None, timedelta(1)], [5]),
@@ -275,7 +280,9 @@ PAIR = pa.struct([("a", pa.int64()), ("b", pa.list_(TIME))])
 def test_a_value_that_arrow_would_change_does_not_fit(
     kind: pa.DataType, fitting: list[object], wrong: list[object]
 ) -> None:
-    """Arrow makes 1 of 1.5, and of the seconds of today a time in January 1970."""
+    """Arrow makes 1 of 1.5, infinity of 1e39 in a FLOAT, and of the seconds of today a time in
+    January 1970.
+    """
     columns = OutputColumns((OutputColumn("n", kind, "the type"),))
     (column,), bad = columns.build([{"n": value} for value in fitting], range(len(fitting)))
     assert (len(column), bad) == (len(fitting), {})
