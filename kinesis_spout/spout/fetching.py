@@ -350,8 +350,8 @@ class SpoutRetryFetcher:
     def _read(
         self, assigned: AssignedShard, records: Sequence[UnresolvedRecord], room_bytes: int
     ) -> None:
-        """Read records of a shard, for a turn's time. Records that are not reached are wanted again;
-        records that were read before an error are kept. Raises an error that waiting cannot cure.
+        """Read records of a shard for at most a turn's time. Records that were read before an error
+        are kept; the remaining records are wanted again. Raises an error that waiting cannot cure.
         """
         shard_id = assigned.shard.shard_id
         # One letter stands for an exhausted range, so no range is read in part.

@@ -58,8 +58,9 @@ def spark_session(
         spark = SparkSession.builder.config(conf=settings).getOrCreate()
     except (PySparkException, OSError) as exc:
         raise CliError(
-            f"Spark cannot start: {failure_sentence(str(exc))}",
-            "install Java 17 or newer, and set JAVA_HOME or add java to the PATH",
+            f"Spark cannot start: {failure_sentence(str(exc)).rstrip('.')}",
+            "check that JAVA_HOME or the PATH leads to Java 17 or newer, and check the values of "
+            "--conf; the log contains Java's own message",
         ) from exc
     except Py4JError as exc:
         named = settings.get("spark.master", None) or "of Spark's configuration"
