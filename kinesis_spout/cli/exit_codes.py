@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kinesis_spout import errors as service_errors
+from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import ConfigError, error_sentence
 from kinesis_spout.inspection.wording import visible
 from kinesis_spout.options import SHARED
@@ -30,6 +31,9 @@ from state import errors as state_errors
 
 FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
 BROKEN_PIPE = 141  # of a program ended by SIGPIPE
+# `timeout` signals its child, and then the group of the child. A wrapper passes Ctrl-C on to a
+# child that has it already.
+SAME_SIGNAL_S = 0.5
 Codes = Mapping[type[Exception], int]
 # 3 where Kinesis or ZooKeeper cannot be reached, 4 where another process owns the application, 1
 # for all else.
@@ -82,15 +86,16 @@ class StopSignals:
     """Handles SIGINT and SIGTERM while a command runs. A context manager, for the main thread.
 
     A signal raises `Interrupted` in the main thread; inside `deferred` it only wakes `wait`, so
-    that the command can end what it has started. A second one ends the process at once, as a kill
-    would; with `once` it is ignored, for a command that has processes of its own to end. Leaving
-    restores the earlier handlers.
+    that the command can end what it has started. A second one, `SAME_SIGNAL_S` or more after the
+    first, ends the process at once, as a kill would; with `once` it is ignored, for a command that
+    has processes of its own to end. Leaving restores the earlier handlers.
     """
 
     def __init__(self, *, once: bool = False) -> None:
         self._once = once
         self._woken = threading.Event()
         self._number: int | None = None
+        self._first_s = 0.0
         self._deferred = False
         self._before: dict[signal.Signals, Any] = {signal.SIGINT: None, signal.SIGTERM: None}
 
@@ -131,11 +136,12 @@ class StopSignals:
             raise Interrupted(self._number)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        now_s = SystemClock().monotonic_s()
         if self._number is not None:
-            if not self._once:
+            if not self._once and now_s - self._first_s >= SAME_SIGNAL_S:
                 os._exit(128 + number)
             return
-        self._number = number
+        self._number, self._first_s = number, now_s
         self._woken.set()
         if not self._deferred:
             raise Interrupted(number)

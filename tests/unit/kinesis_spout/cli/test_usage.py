@@ -16,7 +16,12 @@ import typer
 from rich.console import Console
 
 from kinesis_spout import __version__
-from kinesis_spout.cli.exit_codes import OPERATORS_CODES, CliError, one_sentence
+from kinesis_spout.cli.exit_codes import (
+    OPERATORS_CODES,
+    SAME_SIGNAL_S,
+    CliError,
+    one_sentence,
+)
 from kinesis_spout.cli.main import OWN_COMMANDS
 from kinesis_spout.errors import (
     ConfigError,
@@ -175,21 +180,32 @@ def test_the_traceback_goes_to_the_log_file_and_the_sentence_names_it(tmp_path: 
     assert "Traceback" in log_file.read_text()
 
 
-def test_a_second_signal_ends_the_process_at_once() -> None:
-    """Whatever it waits for."""
+@pytest.mark.parametrize(
+    ("pause_s", "shown"),
+    [(SAME_SIGNAL_S + 0.1, "first\n"), (0.0, "first\nclosed\n")],
+    ids=["later", "at-once"],
+)
+def test_a_second_signal_ends_the_process_unless_it_is_the_first_one_again(
+    pause_s: float, shown: str
+) -> None:
+    """`timeout` sends each signal twice: to its child, and to the group of the child."""
     script = (
-        "import os, signal\n"
-        "from kinesis_spout.cli.exit_codes import StopSignals\n"
-        "with StopSignals() as stop, stop.deferred():\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    print('first', flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    print('never')\n"
+        "import os, signal, time\n"
+        "from kinesis_spout.cli.exit_codes import Interrupted, StopSignals\n"
+        "try:\n"
+        "    with StopSignals() as stop, stop.deferred():\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        print('first', flush=True)\n"
+        f"        time.sleep({pause_s})\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        print('closed')\n"
+        "except Interrupted as exc:\n"
+        "    raise SystemExit(exc.exit_code)\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "first\n", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, shown, "")
 
 
 @pytest.mark.parametrize(
