@@ -12,7 +12,7 @@ from kinesis_spout.cli.line_io import LongLine, line_batches
 from kinesis_spout.cli.places import Operation, command, note
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
 from kinesis_spout.cli.shared_options import option, tell, typed_text, wrong_usage
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import KinesisError, StreamNotFoundError
 from kinesis_spout.inspection.wording import are, counted, joined, records
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
@@ -100,6 +100,8 @@ class LinePutter:
                 self.put_records, [record for _, record in made], accepted
             ):
                 self._refuse(waiting.pop(id(record)), f"is refused: {exc}")
+        except StreamNotFoundError:
+            raise  # no line is on a stream that does not exist
         except KinesisError:
             self.unconfirmed = list(waiting.values())
             raise
@@ -236,9 +238,11 @@ def produce(
                 lines.put(batch)
     except KinesisError as exc:
         put = f"{records(lines.put_count)} {are(lines.put_count, 'was', 'were')} put"
+        rest = "and the other lines were not put"
+        if doubted := lines.unconfirmed:
+            rest = f"{_named(doubted)} may have been put, and later lines were not put"
         raise CliError(
-            f"{exc.message}; {put}, {_named(lines.unconfirmed)} may have been put, and later lines "
-            "were not put",
+            f"{exc.message}; {put}, {rest}",
             exc.remedy or "put these lines and the later lines again",
         ) from exc
     finally:
@@ -255,8 +259,6 @@ def produce(
 
 def _named(lines: Sequence[int]) -> str:
     """As `line 14`, `lines 3 to 20`, `lines 3, 7 and 14`; many with gaps are counted."""
-    if not lines:
-        return "none"
     first, last = lines[0], lines[-1]
     if first == last:
         return f"line {last}"

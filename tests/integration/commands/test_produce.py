@@ -109,6 +109,13 @@ def test_a_line_that_is_larger_than_a_record_may_be_is_named_and_the_others_are_
     assert len(held(orders)) == 19
 
 
+def test_no_line_is_in_doubt_on_a_stream_that_does_not_exist(orders: ServedFake) -> None:
+    ended = run(orders, "produce", "nowhere", stdin=b"one\ntwo\n")
+    put, error = ended.stderr.splitlines()
+    assert (ended.returncode, put) == (1, "put 0 records on stream nowhere")
+    assert "; 0 records were put, and the other lines were not put; check the stream" in error
+
+
 def test_a_line_is_put_while_its_writer_goes_on(orders: ServedFake) -> None:
     """A signal ends it: complete lines are put, an incomplete one is not."""
     with running(orders, "produce", "orders") as process:
