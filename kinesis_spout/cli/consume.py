@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesis_spout.cli.exec_process import CommandEndedError, ExecProcess
-from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CODES, CliError, StopSignals
+from kinesis_spout.cli.exit_codes import BROKEN_PIPE, TYPED_CODES, CliError, StopSignals
 from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.places import (
     Operation,
@@ -78,7 +78,7 @@ MAX_SHARDS = 40
     only_typed="application",  # with an application it writes checkpoints
     panel=INPUT,
     notes=False,
-    codes=CODES,
+    codes=TYPED_CODES,
 )
 def consume(
     op: Operation,

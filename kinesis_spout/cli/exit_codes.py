@@ -3,8 +3,8 @@
     CliError        what is wrong, where, what to do: FAILED
     Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as in a shell
 
-Of other errors, `CODES` says which code they have, or `OPERATORS_CODES` in commands that look at an
-application or change one. Usage errors are typer's: USAGE.
+Of other errors, `CODES` says which code they have, or `TYPED_CODES`, or `OPERATORS_CODES` in
+commands that look at an application or change one. Usage errors are typer's: USAGE.
 """
 
 import os
@@ -42,10 +42,11 @@ CODES: Codes = {
     state_errors.StoreUnavailableError: UNREACHABLE,
     state_errors.OwnedByAnotherError: OWNED,
 }
-# An operator's command tells more: 2 for a wrong name or setting, 3 also where Kinesis or ZooKeeper
+# Of commands whose settings are all on the command line: 2 also for a wrong one of these.
+TYPED_CODES: Codes = {ConfigError: USAGE, **CODES}
+# An operator's command tells more: 2 also for a wrong name, 3 also where Kinesis or ZooKeeper
 # refuses to answer.
 OPERATORS_CODES: Codes = {
-    ConfigError: USAGE,
     service_errors.StreamNotFoundError: USAGE,
     state_errors.InvalidStoreSettingError: USAGE,
     service_errors.AccessDeniedError: UNREACHABLE,
@@ -53,7 +54,7 @@ OPERATORS_CODES: Codes = {
     service_errors.ThrottledError: UNREACHABLE,
     state_errors.EmbeddedZookeeperError: UNREACHABLE,
     state_errors.StoreAccessError: UNREACHABLE,
-    **CODES,
+    **TYPED_CODES,
 }
 # Fields of the spout and of Spark's reader -> options of commands that have another name.
 _OPTION_NAMES = {

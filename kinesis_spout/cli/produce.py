@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kinesis_spout.aggregation.packing import Packer, users_of
-from kinesis_spout.cli.exit_codes import CODES, CliError
+from kinesis_spout.cli.exit_codes import TYPED_CODES, CliError
 from kinesis_spout.cli.line_io import LongLine, line_batches
 from kinesis_spout.cli.places import Operation, command, note
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
@@ -165,7 +165,7 @@ class AggregatingPutter:
         return len(records)
 
 
-@command("none", stream_is_argument=True, only_typed="stream", codes=CODES)
+@command("none", stream_is_argument=True, only_typed="stream", codes=TYPED_CODES)
 def produce(
     op: Operation,
     *,

@@ -19,7 +19,7 @@ from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import TYPED_CODES, CliError, StopSignals, one_sentence
 from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import (
     connection_of,
@@ -101,7 +101,11 @@ def redrive(
     Do not run two redrives on the same path at the same time.
     """
     settings = parse_pairs("--conf", conf or ())
-    with StopSignals() as stop, one_sentence(errors(), ctx=ctx), ExitStack() as stack:
+    with (
+        StopSignals() as stop,
+        one_sentence(errors(), ctx=ctx, codes=TYPED_CODES),
+        ExitStack() as stack,
+    ):
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
         selection = selection_of(
             reasons=reason or (),

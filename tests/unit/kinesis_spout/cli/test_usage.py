@@ -82,6 +82,7 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
         ("redrive dead --yes --since LATEST", "is not a time"),
         ("redrive dead --yes --limit 0", "--limit"),
         ("redrive dead --yes --format csv", "--format"),
+        ("redrive dead --yes --stream 'or ders'", "is not a valid stream name"),
         ("doctor --zookeeper a:b:c", "is not a ZooKeeper connect string"),
         ("doctor --stream 'or ders'", "is not a valid stream name"),
         ("doctor --conf spark.a=b", "--master"),
@@ -139,7 +140,7 @@ def test_a_bad_value_is_one_sentence(
     orders: ServedFake, arguments: tuple[str, ...], sentence: str
 ) -> None:
     ended = run(orders, "consume", "orders", *arguments)
-    assert (ended.returncode, ended.stdout) == (1, "")
+    assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith(f"error: {sentence}")
     assert ended.stderr.count("\n") == 1
 
