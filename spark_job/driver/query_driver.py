@@ -426,8 +426,17 @@ class QueryDriver:
         return {stream.name: plan_id for stream, plan_id in made.items() if plan_id is not None}
 
     def _named(self, offset: Mapping[str, Any]) -> dict[str, str]:
-        """The plans of an offset, by stream. Blocks only if the offset does not name its stream."""
-        return {name or self._stream_of(plan): plan for name, plan in read_offset(offset).items()}
+        """The plans of an offset, by stream. Blocks only if the offset does not name its stream.
+
+        If the offset has a plan of the same stream under an application that the query does not
+        read, the application was renamed. The stream then gets that plan, so that the missing state
+        of the new application is detected as a loss. Otherwise the stream would start anew.
+        """
+        plans = {name or self._stream_of(plan): plan for name, plan in read_offset(offset).items()}
+        read = {stream.name: stream.settings.stream.name for stream in self._streams}
+        left = {name.partition("/")[2]: plan for name, plan in plans.items() if name not in read}
+        renamed = {name: left[stream] for name, stream in read.items() if stream in left}
+        return renamed | plans
 
     def _stream_of(self, plan_id: str) -> str:
         """The stream of a plan that a query of one stream has written."""

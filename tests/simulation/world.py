@@ -261,7 +261,7 @@ class World:
 
     @property
     def paths(self) -> ZookeeperPaths:
-        return _paths(self.stream)
+        return _paths(self.stream, self.settings.application)
 
     # the stream -----------------------------------------------------------------------------------
     def _create(self) -> None:
@@ -494,8 +494,8 @@ class World:
 
 
 @cache
-def _paths(stream: str) -> ZookeeperPaths:
-    return ZookeeperPaths(root=DEFAULT_ROOT, application=APPLICATION, stream=stream)
+def _paths(stream: str, application: str) -> ZookeeperPaths:
+    return ZookeeperPaths(root=DEFAULT_ROOT, application=application, stream=stream)
 
 
 def drawn_settings(random: Random, stream: str = STREAM) -> tuple[SourceSettings, Inner]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.checkpoints.transfer import export_application, import_application
-from kinesis_spout.errors import ConfigError, KinesisError, ServiceUnavailableError
+from kinesis_spout.errors import ConfigError, DataLossError, KinesisError, ServiceUnavailableError
 from kinesis_spout.testing import FakeKinesis, ManualClock, internal_failure, slow, throttle
 from spark_job.driver.query_driver import (
     GIVEN_UP_S,
@@ -170,6 +170,23 @@ def test_a_batch_is_not_repeated_without_a_stream_that_it_has(untracked: Streams
     ):
         untracked.run_batch()
     run_with_all_streams(untracked)
+
+
+@pytest.mark.parametrize("renamed", [["clicks"], list(STREAMS)])
+def test_a_renamed_application_is_refused_as_for_one_stream(
+    untracked: StreamsQuery, renamed: list[str]
+) -> None:
+    """It has no state, so the records that arrived since the last batch would be skipped."""
+    put(untracked, 2)
+    for _ in range(MOST_BATCHES):
+        untracked.run_batch()
+    untracked.stop()
+    for stream in renamed:
+        untracked.jobs[stream].world.change(application="renamed")
+    with pytest.raises(
+        DataLossError, match=r"no state of application renamed on stream .*; correct application"
+    ):
+        untracked.run_batch()
 
 
 def test_the_plan_that_a_batch_has_nothing_of_is_closed(untracked: StreamsQuery) -> None:
