@@ -6,7 +6,8 @@ outcome, so it is 1 after the first delivery has failed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Real
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ class RetryPolicy:
     max_age_ms: int | None = None
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if not (is_number or (value is None and one.default is None)):
+                raise ValueError(f"RetryPolicy.{one.name} is {value!r}; it must be a number")
         for field, holds, rule in (
             ("retry_limit", self.retry_limit >= 0, "0 or more"),
             ("first_delay_ms", self.first_delay_ms >= 0, "0 or more"),

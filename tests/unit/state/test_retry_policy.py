@@ -55,9 +55,13 @@ def test_a_record_is_exhausted_by_its_failures_or_by_its_age() -> None:
         ("max_delay_ms", 999),
         ("jitter", 1.1),
         ("max_age_ms", 0),
+        ("retry_limit", "3"),
+        ("retry_limit", True),
+        ("growth", None),
+        ("max_age_ms", "1h"),
     ],
 )
-def test_a_bad_value_is_refused_with_field_value_and_rule(field: str, value: float) -> None:
+def test_a_bad_value_is_refused_with_field_value_and_rule(field: str, value: object) -> None:
     """When the policy is made, not when the first record fails."""
-    with pytest.raises(ValueError, match=rf"RetryPolicy\.{field} is {value}; it must be .+"):
+    with pytest.raises(ValueError, match=rf"RetryPolicy\.{field} is {value!r}; it must be .+"):
         RetryPolicy(**{field: value})  # type: ignore[arg-type]  # of any field
