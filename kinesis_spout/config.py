@@ -237,6 +237,15 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean {by_key[nearest[0]]}?" if nearest else otherwise
 
 
+def check_scheme(option: str, scheme: object) -> None:
+    """Raise `ConfigError` for anything but an object with a `decode`; its class has one, too. Asks
+    for no other member: these may take long, or need pyspark.
+    """
+    if isinstance(scheme, type) or not hasattr(scheme, "decode"):
+        kind = "a class" if isinstance(scheme, type) else f"of type {type(scheme).__name__}"
+        raise ConfigError.about(option, f" is {kind}", "pass a scheme, like JsonScheme(...)")
+
+
 def check_function(
     name: str, function: object, *, takes: Sequence[str], may_yield: bool = False
 ) -> None:

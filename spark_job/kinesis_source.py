@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from kinesis_spout.config import check_function
+from kinesis_spout.config import check_function, check_scheme
 from kinesis_spout.errors import ConfigError
 from scheme.record_scheme import RecordScheme
 from spark_job.data_source import PARSED
@@ -302,8 +302,7 @@ def _as_text(option: str, value: object) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     if option == OPTIONS["scheme"].name and isinstance(value, RecordScheme):
-        if isinstance(value, type):
-            raise ConfigError.about(option, " is a class", "pass a scheme, like JsonScheme(...)")
+        check_scheme(option, value)
         from spark_job.scheme_column import text_of  # noqa: PLC0415  # only for an object
 
         return text_of(value)

@@ -30,7 +30,9 @@ def main() -> None:
     finally:
         try:
             sys.stdout.flush()
-        except OSError:  # it was reported: else Python tries again at its end, and complains
+        except (
+            OSError
+        ):  # the command has its exit code: else Python tries again at its end, and complains
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

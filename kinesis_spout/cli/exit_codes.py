@@ -172,8 +172,6 @@ def one_sentence(
     except (KeyboardInterrupt, Interrupted) as exc:
         raise typer.Exit(exc.exit_code if isinstance(exc, Interrupted) else 130) from exc
     except BrokenPipeError:
-        # Else Python flushes stdout at its end, and complains.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise typer.Exit(BROKEN_PIPE) from None
     except Exception as exc:
         log_file = getattr(exc, "log_file", None) or log_file

@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.backoff import Backoff
-from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, check_function
+from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, check_function, check_scheme
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SHARED, check_consumer
 from kinesis_spout.shards.start_position import RequestedStart
@@ -186,12 +186,8 @@ class SpoutConfig:
             if is_bool or not isinstance(value, kind):
                 problem = f" is of type {type(value).__name__}"
                 raise ConfigError.about(one.name, problem, f"pass {words}")
-        scheme = self.scheme
-        # Only its `decode` is used here. Its other members may take long, or need pyspark.
-        if scheme is not None and (isinstance(scheme, type) or not hasattr(scheme, "decode")):
-            kind_of = "a class" if isinstance(scheme, type) else f"of type {type(scheme).__name__}"
-            remedy = "pass a scheme, like JsonScheme(...)"
-            raise ConfigError.about("scheme", f" is {kind_of}", remedy)
+        if self.scheme is not None:
+            check_scheme("scheme", self.scheme)
 
     def _rules(self) -> Iterator[tuple[Sequence[str], str, Callable[[Any], bool]]]:
         """The fields of a rule, what their values must be, and whether one is."""
