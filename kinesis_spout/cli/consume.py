@@ -302,7 +302,7 @@ def _run_command(
         command.close(ANSWERS_GRACE_S)
     if not has_ended or stopped():
         return
-    problem = f"the command {command.outcome}"
+    problem = command.outcome
     remedy = "repair the command"
     if count := command.waiting:
         problem += f" before it answered {records(count)}"

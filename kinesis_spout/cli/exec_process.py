@@ -197,11 +197,11 @@ class ExecProcess(SpoutListener):
     def outcome(self) -> str:
         """How the process ended, in words. Call it after `close`."""
         if self._had_to_be_stopped:
-            return "closed its stdout but did not exit"
+            return "the command closed its stdout but did not exit"
         code = self._process.returncode
         if code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"ended with exit code {code}"
+            return f"the command was killed by {signal.Signals(-code).name}"
+        return f"the command ended with exit code {code}"
 
     def send(self, emission: SpoutEmission, line: bytes) -> bool:
         """Pass a record to the command, as this line. Blocks while the command reads nothing.
@@ -280,11 +280,11 @@ class ExecProcess(SpoutListener):
                 self._ack_late(answer.id)
             elif not is_late:
                 fault = fault or (
-                    "answers a record that is not waiting for an answer. The line is ignored"
+                    "the answered record is not waiting for an answer. The line is ignored"
                 )
         if fault:
             self.bad_answers += 1
-            self._warn(f"line {number} of the command's output {fault}")
+            self._warn(f"line {number} of the command's output: {fault}")
 
 
 def _answer_of(line: bytes | LongLine) -> tuple[_Answer | None, str]:
@@ -302,7 +302,7 @@ def _answer_of(line: bytes | LongLine) -> tuple[_Answer | None, str]:
         size = f"has {line.size_bytes:,} bytes"
         return (
             _Answer(message_id, ok=False, reason=f"its answer {size}"),
-            f"{size}, but an answer has at most {MAX_ANSWER_BYTES:,}. The record counts as failed",
+            f"the line {size}, but {MAX_ANSWER_BYTES:,} are allowed. The record counts as failed",
         )
     found: Any = None
     why = ""
@@ -315,12 +315,12 @@ def _answer_of(line: bytes | LongLine) -> tuple[_Answer | None, str]:
             found = {"id": message_id, "ok": None}
     if not isinstance(found, dict) or not {"id", "ok"} <= found.keys():
         such = '{"id": "...", "ok": true}'
-        return None, f"is not an answer such as {such}{why}. The line is ignored"
+        return None, f"the line is not an answer such as {such}{why}. The line is ignored"
     try:
         answer = msgspec.convert(found, _Answer)
     except msgspec.ValidationError as exc:
         answer = _Answer(str(found["id"]), ok=False, reason=f"its answer is not valid: {exc}")
-        return answer, f"is not a valid answer: {exc}. The record counts as failed"
+        return answer, f"the answer is not valid: {exc}. The record counts as failed"
     if answer.reason is not None and not isinstance(answer.reason, str | float):
         answer.reason = json.dumps(answer.reason)
     return answer, ""

@@ -97,7 +97,7 @@ def explained_screen(
         verdict = (status.verdict.value, COLOURS[status.verdict])
         parts.append(Text.assemble(verdict, f": {verdict_sentence(status)}"))
     if now.stored.owners:
-        parts.append(Text(f"run by {owners_sentence(look)}"))
+        parts.append(Text(f"owner: {owners_sentence(look)}"))
     if (moved := move_sentence(look)) is not None:
         parts.append(Text(moved))
     if (lost := loss_sentence(look)) is not None:

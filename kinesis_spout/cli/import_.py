@@ -150,8 +150,8 @@ def import_(
     for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
         say(shard_id)
         say("  the shard's state is removed, because the stream no longer lists the shard")
-    lost = "expired before its last record was read: its unread records are lost"
-    for sentence in (*(f"{shard_id} {lost}" for shard_id in plan.expired), *origin.notes):
+    lost = "shard {} expired before its last record was read, so its unread records are lost"
+    for sentence in (*map(lost.format, plan.expired), *origin.notes):
         note(visible(sentence))
     check_replaced(op, store, found, replace=replace or origin.in_place)
     if op.confirmed("Import these positions?"):

@@ -100,10 +100,7 @@ class LetterFolder:
             no_letter = are(no_letters, "is not a dead letter", "are not dead letters")
             notes.append(f"{counted(no_letters, 'line')} {no_letter}.")
         if others:
-            of = are(
-                others, "another application or stream is", "other applications or streams are"
-            )
-            notes.append(f"{counted(others, 'dead letter')} of {of} not shown.")
+            notes.append(f"Dead letters of other applications or streams, not shown: {others:,}.")
         if len(ids) >= MAX_LETTERS:
             notes.append(f"Only the first {MAX_LETTERS:,} dead letters are counted.")
         if len(files) >= MAX_FILES:

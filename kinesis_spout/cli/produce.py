@@ -64,7 +64,7 @@ class LinePutter:
         for line in lines:
             self._line += 1
             if isinstance(line, LongLine):
-                self._refuse(self._line, f"has {line.size_bytes:,} {_TOO_LONG}")
+                self._refuse(self._line, f"the line has {line.size_bytes:,} {_TOO_LONG}")
             elif not line.strip():
                 self.empty_count += 1
             else:
@@ -82,10 +82,10 @@ class LinePutter:
         record = self.record_of(line)
         if not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
             raise LineError(
-                f"has a partition key that is empty or longer than {MAX_KEY_LENGTH} characters"
+                f"the partition key is empty or longer than {MAX_KEY_LENGTH} characters"
             )
         if record.size_bytes > MAX_RECORD_BYTES:
-            raise LineError(f"has {record.size_bytes:,} {_TOO_LONG}")
+            raise LineError(f"the record has {record.size_bytes:,} {_TOO_LONG}")
         return record
 
     def _put(self, made: Sequence[tuple[int, OutgoingRecord]]) -> None:
@@ -99,7 +99,7 @@ class LinePutter:
             for record, exc in put_apart(
                 self.put_records, [record for _, record in made], accepted
             ):
-                self._refuse(waiting.pop(id(record)), f"is refused: {exc}")
+                self._refuse(waiting.pop(id(record)), f"Kinesis refuses the record: {exc}")
         except StreamNotFoundError:
             raise  # no line is on a stream that does not exist
         except KinesisError:
@@ -110,7 +110,7 @@ class LinePutter:
         """The first ones are named, and the others are only counted."""
         self.refused_count += 1
         if self.refused_count <= MAX_WARNINGS:
-            self.warn(f"line {line} {why}")
+            self.warn(f"line {line}: {why}")
 
 
 @dataclass

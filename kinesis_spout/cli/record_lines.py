@@ -129,25 +129,25 @@ def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingReco
     try:
         found = msgspec.convert(_parsed(line, float), _PutLine)
     except _NOT_JSON as exc:
-        raise LineError(f"is not a JSON object with key and data ({exc})") from exc
+        raise LineError(f"the line is not a JSON object with key and data ({exc})") from exc
     if found.letter_id is not None and found.data_base64 is None:
         found.data, found.data_base64, found.key = None, found.data, found.letter_key
         if found.data_base64 is None:
-            raise LineError("is a dead letter without a payload")
+            raise LineError("the line is a dead letter without a payload")
         if found.parts != 1:
             raise LineError(
-                "is one of several lines of a dead letter. Save the lines in a file, and put the "
-                "dead letter with `kinesis-spout redrive`, which joins the lines"
+                "the line is one of several lines of a dead letter. Save the lines in a file, and "
+                "put the dead letter with `kinesis-spout redrive`, which joins the lines"
             )
     if (found.data is None) == (found.data_base64 is None):
-        raise LineError("must have exactly one of the fields data and dataBase64")
+        raise LineError("the line must have exactly one of the fields data and dataBase64")
     key = _utf8(random_key() if found.key is None else found.key, "key")
     if found.data is not None:
         return OutgoingRecord(key, _utf8(found.data, "data").encode())
     try:
         return OutgoingRecord(key, b64decode(found.data_base64 or "", validate=True))
     except ValueError as exc:
-        raise LineError("has a payload that is not base64") from exc
+        raise LineError("the payload of the line is not base64") from exc
 
 
 class _Number(str):
@@ -166,14 +166,14 @@ def key_of_json(line: bytes, name: str) -> str:
         found = _parsed(line, _Number)
     except _NOT_JSON as exc:
         raise LineError(
-            f"is not JSON, so it has no field {name} for the partition key ({exc})"
+            f"the line is not JSON, so it has no field {name} for the partition key ({exc})"
         ) from exc
     value = found.get(name) if isinstance(found, dict) else None
     if isinstance(value, _Number):
         return _number_text(value, name)
     if not isinstance(value, str):
         raise LineError(
-            f"needs a string or a number in field {name}, which is used as the partition key"
+            f"field {name} must be a string or a number, because it is the partition key"
         )
     return _utf8(value, name)
 
@@ -195,7 +195,7 @@ def _number_text(number: str, name: str) -> str:
         shortest = Decimal(number).normalize(exact)
     except InvalidOperation as exc:
         raise LineError(
-            f"has a number in field {name} whose exponent is too large for a partition key"
+            f"the number in field {name} has an exponent that is too large for a partition key"
         ) from exc
     if not shortest:
         return "0"
@@ -209,6 +209,6 @@ def _utf8(text: str, name: str) -> str:
         text.encode()
     except UnicodeEncodeError as exc:
         raise LineError(
-            f"has half a surrogate pair in field {name}, which UTF-8 cannot encode"
+            f"field {name} contains half a surrogate pair, which UTF-8 cannot encode"
         ) from exc
     return text

@@ -102,7 +102,7 @@ def _about(one: ShardStatus, above: str | None, *, is_narrow: bool) -> Iterator[
     colour, percent = _COLOURS.get(one.phase, "dim"), f"{one.hash_percent or 0:.4g} %"
     if one.phase is StreamState.HOLE:
         first, last = one.hash_keys or ("0", "0")
-        said = f"hole: no open shard covers the hash keys {first} to {last}, {percent} of all"
+        said = f"hole: no open shard covers the hash keys {first} to {last} ({percent})"
         yield Text(said, colour)
         return
     yield Text(one.shard_id)

@@ -88,8 +88,8 @@ class Cluster:
                 except TimeoutExpired:
                     job.kill()
                     late = f"no executor of {self.master} has answered within {LIMIT_S:g} s"
-                    advice = "check that the cluster has room for an executor, and that executors"
-                    return failed(f"{late}; {advice} can reach this machine", unreachable=True)
+                    advice = "check that the cluster has a free executor that reaches this machine"
+                    return failed(f"{late}; {advice}", unreachable=True)
             if not file.is_file():
                 lines = filter(None, map(str.strip, log.read_text(errors="replace").split("\n")))
                 last = ["no output", *lines][-1][:200]

@@ -111,7 +111,7 @@ class Machine:
         program = str(Path(home, "bin", "java")) if home else shutil.which("java", path=path)
         if program is None:
             return failed(f"no java is on the PATH, and JAVA_HOME is not set; {advice}")
-        java = f"the java {f'of JAVA_HOME, {home},' if home else 'on the PATH'}"
+        java = f"the java in JAVA_HOME ({home})" if home else "the java on the PATH"
         try:
             version = _JAVA_VERSION.search(self.java_says(program))
         except (OSError, subprocess.SubprocessError) as exc:
@@ -133,7 +133,7 @@ class Machine:
         version = self.version_of("pyspark")
         given = self.environment.get("SPARK_HOME")
         home = Path(given) if given else self.pyspark_home
-        named = f"{'SPARK_HOME' if given else 'the directory of PySpark'}, {home},"
+        named = f"{'SPARK_HOME' if given else 'the directory of PySpark'} ({home})"
         jars = sorted(home.joinpath("jars").glob("spark-core_*.jar"))
         core = next((match[1] for jar in jars if (match := _CORE_JAR.fullmatch(jar.name))), None)
         if core is None:

@@ -77,7 +77,7 @@ class Drill:
             (
                 {Need.LINK},
                 setting.ensemble,
-                "a single ZooKeeper server, to which it cuts the link",
+                "a single ZooKeeper server, whose link the drill cuts",
                 "--ensemble",
             ),
         )

@@ -508,9 +508,13 @@ def owners_sentence(look: Look) -> str:
                 )
             ended = "; the last run did not report how it ended"
         elif run is not None and run.end is not None:
-            how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}
             at = moment(run.end.time_ms, now_ms)
-            ended = f"; the last run {how.get(run.end.kind, 'ended')} at {at}"
+            how = {
+                DONE: f"; the last run finished at {at}",
+                STOPPED: f"; the last run was stopped cleanly at {at}",
+                FAILED: f"; the last run failed at {at}",
+            }
+            ended = how.get(run.end.kind, f"; the last run ended at {at}")
         return f"no process is running{ended}"
     oldest_ms = min(one.info.since_ms for one in owners)
     since = f"since {moment(oldest_ms, now_ms)} ({duration(max(0, now_ms - oldest_ms))})"
@@ -616,9 +620,11 @@ def waits_sentence(look: Look, most: int = 3) -> str | None:
     said = []
     for holder, waiting in look.now.held_up.items():
         is_order = look.now.held_by.get(waiting[0]) == holder
-        until = "has no failed record left" if is_order else "is read to its end"
-        waits = f"{shards_named(waiting, 3)} {are(len(waiting), 'waits', 'wait')}"
-        said.append(f"{waits} until shard {short_shard(holder)} {until}")
+        waits = f"{shards_named(waiting, 3)} {are(len(waiting), 'waits', 'wait')} until shard"
+        waits = f"{waits} {short_shard(holder)}"
+        said.append(
+            f"{waits} has no failed record left" if is_order else f"{waits} is read to its end"
+        )
     more = [f"{len(said) - most:,} more shards block other shards"] if len(said) > most else []
     return "; ".join([*said[:most], *more]) or None
 

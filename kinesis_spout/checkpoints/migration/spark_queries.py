@@ -62,7 +62,7 @@ from state.errors import InvalidPositionError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 
 _FIXED = {"SHARD_END": SHARD_END, "TRIM_HORIZON": TRIM_HORIZON, "LATEST": None}
-_NOT_COMMITTED = "was planned but not committed, so the batch is read again"
+_NOT_COMMITTED = "batch {} was planned but not committed, so the batch is read again"
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -248,14 +248,14 @@ def awslabs_origin(
             "elsewhere, pass --metadata-path or --metadata-table"
         )
     if begun or (is_committed and planned is not None):
-        notes.append(f"batch {current.number + is_committed} {_NOT_COMMITTED}")
+        notes.append(_NOT_COMMITTED.format(current.number + is_committed))
     shards = {
         shard: _awslabs_shard(shard, ended.get(shard, start), begun.get(shard), latest)
         for shard, start in starts.items()
     }
     left = (
-        "the connector stopped reading the shard when the shard was closed; the shard's remaining "
-        "records "
+        "the connector stopped reading the shard when the shard was closed, so the shard's "
+        "remaining records are unread"
     )
     for batch in sorted((one for one in ends if one <= last), reverse=True):
         for shard, end in ends[batch].items():
@@ -265,7 +265,7 @@ def awslabs_origin(
                 OriginShard(
                     stored=f"{end}, in an earlier batch",
                     position=position,
-                    note=None if position == SHARD_END else f"{left}are unread",
+                    note=None if position == SHARD_END else left,
                 ),
             )
     return Origin(name="awslabs", shards=shards, drops_finished=True, notes=tuple(notes))
@@ -303,10 +303,10 @@ def _of_stream(
             ends = {one: decoded(part, _End, f"{where}, {one}") for one, part in parts.items()}
             found.append((source, metadata.batch_id, ends))
     if len(found) != 1:
-        problem = f"reads stream {stream} in several sources"
+        query = f"batch {batch.number} of the query of {location}"
+        several = f"{query} reads stream {stream} in several sources"
         raise MigrationError(
-            f"the query of {location} {problem if found else f'does not read stream {stream}'} "
-            f"(batch {batch.number})",
+            several if found else f"{query} does not read stream {stream}",
             "pass the checkpointLocation of a query in which one source reads the stream",
         )
     return found[0]
@@ -379,7 +379,7 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
                 if time
                 else "pass --at with a time before the query's last batch",
             )
-        notes = () if planned is None else (f"batch {planned.number} {_NOT_COMMITTED}",)
+        notes = () if planned is None else (_NOT_COMMITTED.format(planned.number),)
     return Origin(name="databricks", shards=shards, notes=notes)
 
 

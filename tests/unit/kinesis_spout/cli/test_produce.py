@@ -47,7 +47,9 @@ def test_records_that_were_put_beside_a_refused_one_are_not_put_again() -> None:
     said: list[str] = []
     work = LinePutter(putter.put, lambda line: OutgoingRecord("k", line), said.append)
     work.put(lines)
-    assert said == [f"line {number} is refused: the service says no" for number in (14, 18)]
+    assert said == [
+        f"line {number}: Kinesis refuses the record: the service says no" for number in (14, 18)
+    ]
     assert sorted(putter.put_lines) == sorted(line for line in lines if line != b"bad")
     assert (work.put_count, work.refused_count) == (18, 2)
 

@@ -185,10 +185,10 @@ def machine(java: str | Exception, home: Path | None, **environment: str) -> dic
     ("environment", "java", "about", "sentence"),
     [
         ({"PATH": ""}, "", "Java", "no java is on the PATH, and JAVA_HOME is not set"),
-        ({}, 'version "1.8.0_392"', "Java", "of JAVA_HOME, /j, is version 8; install Java 17"),
-        ({}, FileNotFoundError(), "Java", "of JAVA_HOME, /j, does not run (FileNotFoundError)"),
+        ({}, 'version "1.8.0_392"', "Java", "JAVA_HOME (/j) is version 8; install Java 17"),
+        ({}, FileNotFoundError(), "Java", "JAVA_HOME (/j) does not run (FileNotFoundError)"),
         ({}, TimeoutExpired("java", 8), "Java", "install Java 17 or newer"),
-        ({"SPARK_HOME": "/gone"}, JAVA_21, "Spark", "SPARK_HOME, /gone, contains no Spark jars"),
+        ({"SPARK_HOME": "/gone"}, JAVA_21, "Spark", "SPARK_HOME (/gone) contains no Spark jars"),
         ({"SPARK_HOME": "<3.5.1>"}, JAVA_21, "Spark", f"is 3.5.1; {OTHER_SPARK}"),
     ],
 )
