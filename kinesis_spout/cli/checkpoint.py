@@ -109,7 +109,7 @@ def history(
     """Show the progress of the application over time, with the newest entry last.
     Each entry lists the shards that moved, with their positions before and after.
     All records before an entry's positions were acked at the time of the entry.
-    `checkpoint rewind` moves the application back to such a time. The command
+    `checkpoint rewind` moves the application back to the time of an entry. The command
     reads only ZooKeeper, and may run while the job runs.
     """
     since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
@@ -279,7 +279,7 @@ def move_lines(move: Move) -> Iterator[str]:
         elif move.repeated.records:
             yield f"  repeats {records_of(move.repeated)}{dropped}"
         else:
-            yield "  skips and repeats nothing"
+            yield "  no record is skipped or repeated"
     if move.lost_until_ms is not None:
         until = Position.at_timestamp(move.lost_until_ms)
         yield f"  records that arrived before {until} may have expired"

@@ -46,7 +46,7 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.config import duration, parse_duration_ms
 from kinesis_spout.dead_letter.letter import LetterFile
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.inspection.wording import are, counted, records, short_shard
+from kinesis_spout.inspection.wording import are, records, short_shard
 from kinesis_spout.options import SHARED
 from kinesis_spout.prometheus_exporter import MetricsServer
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
@@ -268,8 +268,7 @@ def _consume(
                 raise
             screen.finish(spout)
             if command is not None and (bad := command.bad_answers):
-                no_answers = are(bad, "is not a valid answer", "are not valid answers")
-                screen.note(f"{counted(bad, 'line')} of the command's output {no_answers}")
+                screen.note(f"invalid answers in the command's output: {bad:,}")
             count = spout.metrics().total.counts.dead_lettered
             if count and not stop.stopping:
                 what = f"{records(count)} failed and {are(count, 'was', 'were')}"
@@ -305,7 +304,7 @@ def _run_command(
     problem = command.outcome
     remedy = "repair the command"
     if count := command.waiting:
-        problem += f" before it answered {records(count)}"
+        problem = f"{command.outcome} before it answered {records(count)}"
         if command.has_read_nothing:
             problem += "; the command has not read its stdin"
         remedy += "; the next run redelivers the unanswered records"

@@ -45,7 +45,7 @@ LOCALSTACK = "http://127.0.0.1:4566"
 
 
 _job, _world, _verdict = (
-    partial(option, panel=panel) for panel in ("The job", "Where the drill runs", "The verdict")
+    partial(option, panel=panel) for panel in ("The job", "Environment of the drill", "The verdict")
 )
 
 

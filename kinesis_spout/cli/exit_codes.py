@@ -156,11 +156,11 @@ def one_sentence(
     log_file: Path | None = None,
     codes: Codes = CODES,
 ) -> Iterator[None]:
-    """Turn an error raised inside into a sentence on `errors` and an exit code. A reader of stdout
-    that is gone, as `head` goes, is no error to be reported.
+    """Turn an error that the block raises into a sentence on `errors` and an exit code. A closed
+    pipe on stdout, as with `| head`, is not reported.
 
-    `ctx`: the command's, whose options the sentence then names. The traceback goes to `log_file` if
-    there is one, and with --debug also to `errors`.
+    `ctx`: the context of the command, so that the sentence names the options of the command. The
+    traceback is written to `log_file` if there is one, and with --debug also to `errors`.
     """
     try:
         yield
@@ -195,9 +195,9 @@ def one_sentence(
 
 
 def as_typed(exc: Exception, ctx: typer.Context | None) -> Exception:
-    """The error with its option as the command spells it: `option startingPosition` is `option
-    --from`. One that the user gave by `--option KEY=VALUE`, or that the command has no option for,
-    is spelt as such a key.
+    """The error with its option in the command's spelling: `option startingPosition` becomes
+    `option --from`. An option that the user passed as `--option KEY=VALUE`, or for which the
+    command has no option of its own, is spelt as the key.
     """
     if ctx is None or not isinstance(exc, ConfigError):
         return exc

@@ -122,7 +122,7 @@ def import_(
     for name, value in given.items():
         if value is not None and name not in own:
             takes = ", ".join(flags[one] for one in own)
-            wrong = f"is not an option of --from {system}, which takes {takes}"
+            wrong = f"--from {system} does not take this option, but takes {takes}"
             raise wrong_usage(flags[name], wrong)
     if system is not System.DATABRICKS and given[own[0]] is None:
         raise wrong_usage(flags[own[0]], f"--from {system} needs {flags[own[0]]}")

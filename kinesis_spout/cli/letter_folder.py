@@ -11,7 +11,7 @@ import pyarrow as pa
 from kinesis_spout.dead_letter.files import FileName, LetterFormat, LocalLetterFiles, pieces_of
 from kinesis_spout.dead_letter.letter import Letter, iso
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.inspection.wording import are, counted
+from kinesis_spout.inspection.wording import counted
 
 MAX_LETTERS, MAX_FILES, MAX_REASONS = 200_000, 20_000, 50
 READ_EVERY = 15  # observations
@@ -97,8 +97,7 @@ class LetterFolder:
                 unreadable.append(f"{path.name}: {exc}")
         notes = []
         if no_letters:
-            no_letter = are(no_letters, "is not a dead letter", "are not dead letters")
-            notes.append(f"{counted(no_letters, 'line')} {no_letter}.")
+            notes.append(f"Lines that are not dead letters: {no_letters:,}.")
         if others:
             notes.append(f"Dead letters of other applications or streams, not shown: {others:,}.")
         if len(ids) >= MAX_LETTERS:

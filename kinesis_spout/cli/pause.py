@@ -98,10 +98,10 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
             )
         why = unrest(before, now)
         if why is None:
-            owners = f"{len(now.owners)} tasks keep"
+            owners = f"{len(now.owners)} tasks still own it"
             if len(now.owners) == 1:
-                owners = f"{describe(now.owners[0].info)} keeps"
-            return f"the application has no records in flight; {owners} the ownership"
+                owners = f"{describe(now.owners[0].info)} still owns it"
+            return f"the application has no records in flight; {owners}"
         if time.monotonic() >= ends_s:
             raise CliError(
                 "the application is paused, but records may still be in flight after "

@@ -124,11 +124,9 @@ def _lines(
     state: ShardState | None,
 ) -> Iterator[str]:
     if found.record is None:
-        following = "" if found.next_number is None else f"; the next record is {found.next_number}"
-        yield (
-            f"the shard does not contain record {number.whole}; the record may have "
-            f"expired{following}"
-        )
+        yield f"the shard does not contain record {number.whole}; the record may have expired"
+        if found.next_number is not None:
+            yield f"the next record of the shard is {found.next_number}"
     elif found.users:
         yield f"record {number.whole} is an aggregate of {len(found.users)} user records"
     for record in records:
@@ -151,7 +149,7 @@ def _lines(
         elif application:
             # The number of another shard lies before the position as well.
             is_sure = record.get("arrival") is not None or "range" in record
-            doubt = "" if is_sure else ", provided that the record belongs to this shard"
+            doubt = "" if is_sure else " (if the record belongs to this shard)"
             yield f"  {application}: {record['standing']}{doubt}"
             yield from _failures(record)
 

@@ -190,8 +190,8 @@ class Place:
     def _check_has_run(self) -> None:
         if unused_directory(self.zookeeper) is not None:
             raise CliError(
-                f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so it "
-                "contains no state",
+                f"no ZooKeeper has run in the directory of --zookeeper {self.zookeeper}, so the "
+                "directory contains no state",
                 "correct the directory in --zookeeper, or start the application first",
             )
 
@@ -545,7 +545,7 @@ def stdout_errors() -> Iterator[None]:
         raise
     except OSError as exc:
         problem = f"stdout cannot be written: {exc.strerror}"
-        raise CliError(problem, "write to a file or a pipe that has room") from exc
+        raise CliError(problem, "write to a file or an open pipe") from exc
 
 
 @usage_errors()

@@ -30,7 +30,7 @@ MAX_NAMED_LINES = 10
 AGGREGATED_LINES = 20 * REQUEST_RECORDS  # that are packed together, if so many have arrived
 MAX_KEY_LENGTH = 256  # characters: API reference, PutRecordsRequestEntry
 MAX_RECORD_BYTES = 10 * 1024 * 1024  # data and key: API reference, PutRecords
-_TOO_LONG = f"bytes, but a record and its partition key may have at most {MAX_RECORD_BYTES:,} bytes"
+_TOO_LONG = f"a record and its partition key may have at most {MAX_RECORD_BYTES:,} bytes"
 # In a JSON text, a byte of data has up to six characters.
 MAX_JSON_LINE_BYTES = 6 * MAX_RECORD_BYTES
 
@@ -64,7 +64,7 @@ class LinePutter:
         for line in lines:
             self._line += 1
             if isinstance(line, LongLine):
-                self._refuse(self._line, f"the line has {line.size_bytes:,} {_TOO_LONG}")
+                self._refuse(self._line, f"the line has {line.size_bytes:,} bytes, but {_TOO_LONG}")
             elif not line.strip():
                 self.empty_count += 1
             else:
@@ -85,7 +85,7 @@ class LinePutter:
                 f"the partition key is empty or longer than {MAX_KEY_LENGTH} characters"
             )
         if record.size_bytes > MAX_RECORD_BYTES:
-            raise LineError(f"the record has {record.size_bytes:,} {_TOO_LONG}")
+            raise LineError(f"the record has {record.size_bytes:,} bytes, but {_TOO_LONG}")
         return record
 
     def _put(self, made: Sequence[tuple[int, OutgoingRecord]]) -> None:

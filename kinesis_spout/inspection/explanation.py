@@ -56,7 +56,8 @@ _TEXT = """
         record of the batch crashed a Python worker
     [suspect=stop] the query was stopped, or its driver was killed (kill -9, out of memory)
     [suspect=sink] most likely, the query's sink or foreachBatch function raised an error
-    [suspect=sink] the job stores such an error only if KinesisSource.read_stream made its DataFrame
+    [suspect=sink] the job stores an error of its sink only if it reads with
+        KinesisSource.read_stream
     [suspect=sink] the query may also have been stopped, or its driver killed (kill -9, out of
         memory)
 
@@ -134,7 +135,7 @@ _TEXT = """
     [fault=reason] fix change: correct the cause of {reason:quoted}
 
 :: read its log
-    fix look: if the state does not change within a few minutes, read the job's log
+    fix look: if the state of the shard does not change within a few minutes, read the job's log
 
 :: ask again
     [!remedy] fix wait: wait until Kinesis answers
@@ -268,7 +269,7 @@ _TEXT = """
 # It explains an old lag, whatever is found below.
 == set back: Waiting, remark, below
     an operator moved shard {shard} back at {moved_at_ms} (kinesis-spout checkpoint {command})
-    records of the shard are therefore read again
+    the job reads records of the shard a second time
     [is_read] fix wait: wait until the shard has caught up
 
 # Failed records hold the shard, even where its position has just moved.
@@ -297,7 +298,7 @@ _TEXT = """
     [is_after_burst] most likely, many records arrived in the shard at once
     each batch contains as many records of the shard as its limit allows ({batch_limit})
     the job is limited to {reads_per_second} reads of the shard per second
-    the job is limited to {mb_per_second} MB of the shard per second
+    the job is limited to {mb_per_second} MB per second from the shard
     at this speed, unread records expire in {expires_in_ms}
     [pace=falling behind] at this speed, unread records expire in more than {retention_ms}
     <throttled>
@@ -341,7 +342,6 @@ _TEXT = """
     [becomes_letter, !letter_is_far] after its last attempt, the record is dead-lettered
     [is_expired] the record has expired: the stream no longer contains it
     [stage=delivered] the current batch redelivers the record
-    [stage=letter refused] the record's dead letter cannot be written
     [stage=dead letter] the record is about to be dead-lettered
     {other_failures:records} {other_failures:has|have} failed, one of them with
         {other_reason:quoted}
@@ -395,7 +395,7 @@ _TEXT = """
     [!since_at_ms] the application was paused by {by}
     [!since_at_ms, !by] the application is paused
     the reason for the pause is {reason:quoted}
-    [!is_running] after the end of the pause, shard {shard} is still not read
+    [!is_running] the end of the pause alone does not resume the reads of shard {shard}
     fix resume: end the pause when it is no longer needed $ resume
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
@@ -433,7 +433,7 @@ _TEXT = """
     [is_over] the job has not been started since the last run ended
     the job was started again at {restarted_at_ms}
     [has_same_batch] the job is working on the same batch again
-    another start alone does not help
+    a restart of the job alone does not help
     <correct the error>
     <find the end>
     [is_over] fix start: start the job again
@@ -503,8 +503,8 @@ _TEXT = """
     [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start the spout task with
         --task-index {task_index} --total-tasks {total_tasks}
     [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
-    [end=unknown|stopped] or look: if the job is already running again, compare its --application,
-        --zookeeper and --zookeeper-root with those of this command
+    [end=unknown|stopped] or look: if the job is running, check that this command has the job's
+        --application, --zookeeper and --zookeeper-root
     [!starts_with_batch] <find the end>
 
 # From here on a process runs. One that is limited to other shards never reads this one.
@@ -557,8 +557,8 @@ _TEXT = """
     the dead {letters:letter|letters} for {letters:records} cannot be written
     the last write of a dead letter failed at {refused_at_ms} with: {error}
     [unresolved] the checkpoint of shard {shard} stays before its first unresolved record
-    no new record is read once the shard has max_unresolved_per_shard ({max_unresolved}) unresolved
-        records
+    the job reads no new record once the shard has max_unresolved_per_shard ({max_unresolved})
+        unresolved records
     fix change: repair the file or function in dead_letter (--dead-letter): the job retries the dead
         letters within 60 s, without a restart
     fix change: correct the cause of {reason:quoted}; otherwise, more records are dead-lettered

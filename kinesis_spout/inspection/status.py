@@ -355,7 +355,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         yield from _not_asked(status, shards)
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
         yield f"the lag of {shards} is not known"
-        yield ("Kinesis refused the read" if look.refusal else "no newest record was read")
+        yield "Kinesis refused the read" if look.refusal else "no newest record was read"
     elif verdict is Health.UNKNOWN:
         yield causes[0].sentences[0]
         if status.silent and look.now.is_readable:

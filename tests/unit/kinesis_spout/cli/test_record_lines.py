@@ -211,6 +211,6 @@ def test_what_is_there_twice_counts_once_and_others_letters_not_at_all(tmp_path:
     found = folder(tmp_path).read()
     assert counts(found) == {"no rates": 1}
     assert sorted(found["notes"]) == [
-        "3 lines are not dead letters.",
         "Dead letters of other applications or streams, not shown: 2.",
+        "Lines that are not dead letters: 3.",
     ]
