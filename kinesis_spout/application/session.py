@@ -1,22 +1,22 @@
-"""One session of the owner of an application, the same for a Spark driver and a spout. Its steps:
+"""The session of an application's owner, which is a Spark driver or a spout. Its steps:
 
-    step            does                                                           when
-    claim           owns the application, or a task's share; the run log begins    first
-    load            compares the stream, loads the states, watches the pause       after it
-    pin_start       finds or pins where the application starts                     after it
-    is_paused       whether to stand still; `keep_during_pause` then               before each look
-    record_history  writes how far the application has come                        after each look
-    on_stored       takes a step that writes states, again after a conflict        at each write
-    run.end         writes how the run has ended                                   last
+    step            effect                                                       when
+    claim           own the application, or a task's share of it; begin the run  first
+    load            check the stream, load the states, watch for a pause         after claim
+    pin_start       read or store the application's start                        after load
+    is_paused       whether the application is paused; `keep_during_pause`       before each look
+    record_history  store the application's progress                             after each look
+    on_stored       write states, and repeat the step after a conflict           at each write
+    run.end         store how the run has ended                                  last
 
-What the two do differently, on purpose:
+Spark and the spout differ on purpose in these points:
 
-- Spark owns the whole application. The tasks of a spout share it, so one of them leads: it alone
-  writes the shard list and the history (`lead`).
-- Spark settles the plan that is open, since its checkpoint says whether the batch is done. A spout
-  cannot know, so it closes such a plan before it loads the states (`close_open_plan`).
-- Spark's checkpoint may name a plan. Where nothing is pinned, the state is lost then, and the
-  driver reports it (`pin_start` asks for the start only then). A spout has no second memory.
+- A Spark driver owns the whole application. The tasks of a spout share it, so one task leads: only
+  the leader writes the shard list and the history (`lead`).
+- A Spark driver settles an open plan, because Spark's checkpoint shows whether the batch is done. A
+  spout cannot know that, so it closes an open plan before it loads the states (`close_open_plan`).
+- Spark's checkpoint may name a plan. If no start is stored then, the state is lost, and the driver
+  reports that. A spout has no second memory.
 - A pause stops a spout's deliveries at once. A batch that Spark has planned is read to its end.
 """
 
@@ -48,19 +48,20 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
 STANDS_STILL = "the application keeps its ownership and reads nothing"
-KEPT_S = 10.0  # between two checks of the ownership: nothing else writes during a pause
-# In a row. Another task may write the same child's first state, but not again and again.
+KEPT_S = 10.0  # between two checks of the ownership during a pause, when nothing else writes
+# Conflicts in a row. Another task may write the same child's first state, but only once.
 MAX_CONFLICTS = 5
 
 
 class ApplicationSession:
-    """One for each owner, of one stream. The constructor does no I/O; each step blocks on the
-    store, and `load` and `pin_start` on Kinesis, too. One thread at a time, except `keep` and
-    `on_stored`, which are for any thread.
+    """The session of one owner for one stream. The constructor does no I/O. Each step blocks on the
+    store; `load` and `pin_start` also block on Kinesis. For one thread at a time; any thread may
+    call `keep` and `on_stored`.
 
-    `run`: the log of the run; it does nothing before `claim`. `task`: the share; None for the
-    whole application. `is_closing`: whether the ownership is being released. `on_pause` is called
-    from a thread of the store when a pause may have begun or ended.
+    - `run`: the log of the run; it does nothing before `claim`.
+    - `task`: the task's share; None for the whole application.
+    - `is_closing`: whether the ownership is being released.
+    - `on_pause`: called in a thread of the store when a pause may have begun or ended.
     """
 
     def __init__(
@@ -91,15 +92,15 @@ class ApplicationSession:
 
     # opening --------------------------------------------------------------------------------------
     def claim(self, run: Run, *, timeout_s: float) -> None:
-        """Own the application, or the share, as `run.owner`. See `OwnershipStore.acquire`."""
+        """Own the application or the task's share as `run.owner`. See `OwnershipStore.acquire`."""
         self._store.ownership.acquire(run.owner, timeout_s=timeout_s, task=self._task)
         self._owner = run.owner
         self.run.begin(run)
 
     def load(self) -> None:
-        """Bind the state to the stream, load all states, and watch the pause.
+        """Bind the state to the stream, load all states, and watch for a pause.
 
-        Raises `StreamMismatchError` when the state belongs to another stream.
+        Raises `StreamMismatchError` if the state belongs to another stream.
         """
         self._catalog.stream.describe(bind=True)
         self._catalog.load()
@@ -109,9 +110,9 @@ class ApplicationSession:
     def pin_start(
         self, requested: Callable[[], RequestedStart], *, only: Collection[str] = ()
     ) -> StartPin:
-        """Where the application starts: what is pinned, or what `requested` returns, pinned now. It
-        is called where nothing is pinned, and may raise. `only`: the ids of the shards that are
-        read; empty for all. See `start_position.pin_start`.
+        """Return the application's start. If no start is stored, store the start that `requested`
+        returns; `requested` may raise. `only`: the ids of the shards that are read; empty for all.
+        See `start_position.pin_start`.
         """
         if self._pin is None:
             self._pin = self._store.identity.read_start()
@@ -123,29 +124,29 @@ class ApplicationSession:
 
     @property
     def pin(self) -> StartPin:
-        """Where the application starts. Known after `pin_start`."""
+        """The application's start, after `pin_start`."""
         if self._pin is None:
             raise RuntimeError("the start is not known; call pin_start first")
         return self._pin
 
     # between two steps of the consumer ------------------------------------------------------------
     def is_paused(self, *, meanwhile: str = STANDS_STILL) -> bool:
-        """Whether the application is paused now. `meanwhile`: what the consumer does then, for the
-        log. Then also call `keep_during_pause`. Reads nothing while nothing changes.
+        """Whether the application is paused now. If so, call `keep_during_pause`, too. Blocks only
+        after a change. `meanwhile`: what the consumer does during the pause, for the log.
         """
         return self._pause.look(meanwhile)
 
     def keep_during_pause(self) -> None:
-        """`keep`, from time to time."""
+        """Call `keep` every `KEPT_S` seconds."""
         now_s = self._clock.monotonic_s()
         if now_s - self._kept_s >= KEPT_S:
             self._kept_s = now_s
             self.keep()
 
     def keep(self) -> bool:
-        """Check that the ownership is still this process's. A session that lapsed is followed by
-        another one; where another process has taken over, raises `StaleOwnerError`. False while the
-        ownership is being released: then it is not taken again.
+        """Check that this process still has the ownership, and acquire it again if its session has
+        lapsed. Raises `StaleOwnerError` if another process has taken over. Returns False, without a
+        check, while the ownership is being released.
         """
         with self._catalog.lock:
             if self._owner is None or self._is_closing():
@@ -154,12 +155,12 @@ class ApplicationSession:
             return True
 
     def lead(self) -> None:
-        """Become the one that writes the shard list, or check whether this still is (`leads`)."""
+        """Try to become the shard list leader, or check that this task still is (`leads`)."""
         self.leads = self._store.shard_list.try_lead()
 
     def was_moved(self) -> bool:
-        """Whether an operator has moved, imported or removed the state, as far as ZooKeeper can
-        still tell. An import brings no plans. Needs no ownership.
+        """Whether ZooKeeper shows that an operator has moved, imported or removed the state. (An
+        import has no plans.) Needs no ownership.
         """
         store = self._store
         if store.plans.pointer() is None and store.identity.read_start() is not None:
@@ -168,8 +169,8 @@ class ApplicationSession:
         return is_moved or store.identity.read_reset() is not None
 
     def record_history(self, *, at_once: bool = False) -> None:
-        """Write how far the shards of all tasks have come, as this one has loaded their states
-        last. A state that another task has stored since is ahead of that, never behind.
+        """Store the progress of all tasks' shards, according to the states that were loaded last.
+        A state that another task has stored since then is ahead of that, never behind.
         """
         if self.leads:
             self._history.record(
@@ -180,12 +181,12 @@ class ApplicationSession:
             )
 
     def on_stored(self, step: Callable[[], _T]) -> _T:
-        """Take a step that writes what it computes from the loaded states. Where one of them is not
-        stored as it was loaded, load all and take the step again, a few times.
+        """Run a step that computes new states from the loaded states and writes them. If a stored
+        state is not the loaded state, load all states and run the step again, a few times.
 
-        The answer to an earlier write was lost, another task has written a child's first state or
-        has given a shard up, or an operator has repaired a state. What a load cannot get while the
-        store does not answer, the next step finds out by another conflict.
+        Reasons for such a conflict: the response to an earlier write was lost; another task has
+        written a child's first state or has given up a shard; an operator has repaired a state. If
+        the load fails, the next step finds out by another conflict.
         """
         for _ in range(MAX_CONFLICTS):
             try:
@@ -196,9 +197,8 @@ class ApplicationSession:
 
 
 class PauseWatch:
-    """Follows the node `paused` by a watch, so that a look costs no read while nothing changes. For
-    one thread. `on_change` is called from a thread of the store when the node may have changed:
-    then call `look`.
+    """Watches the node `paused`, so that `look` reads it only after a change. For one thread.
+    `on_change` is called in a thread of the store when the node may have changed; then call `look`.
     """
 
     def __init__(self, store: PauseStore, application: str, on_change: Callable[[], None]) -> None:
@@ -209,15 +209,15 @@ class PauseWatch:
         self._is_on = False
 
     def watch(self) -> None:
-        """Watch from now on. Blocks on the store."""
+        """Start to watch. Blocks on the store."""
         self._store.watch(self._on_watch)
 
     def look(self, meanwhile: str) -> bool:
-        """Whether the application is paused. Reads the node only after a change of it; logs when a
-        pause begins and ends. `meanwhile`: what the consumer does during one.
+        """Whether the application is paused. Reads the node only after a change, and logs when a
+        pause begins and ends. `meanwhile`: what the consumer does during a pause.
         """
         if self._may_have_changed:
-            # Before the read: a change during it is looked at again.
+            # Reset before the read, so that a change during the read is read again.
             self._may_have_changed = False
             try:
                 pause = self._store.read()
@@ -245,7 +245,9 @@ class PauseWatch:
 
 
 def pause_clause(pause: Pause) -> str:
-    """` by ann on host-a since 2026-01-31T12:00:00.000Z ('deploy')`, as far as it is known."""
+    """Return ` by ann on host-a since 2026-01-31T12:00:00.000Z ('deploy')`, without what is
+    unknown.
+    """
     by = ""
     if pause.by is not None:
         # Quoted with escapes if it has characters that a terminal may obey.
@@ -256,11 +258,11 @@ def pause_clause(pause: Pause) -> str:
 
 
 def close_open_plan(plans: PlanStore) -> None:
-    """Close the newest plan if it is open, so that no task of that batch publishes a result any
-    more. A write of the owner; blocks.
+    """Close the newest plan if it is open, so that no task of its batch can publish any more. Only
+    the owner may call it; blocks.
 
-    The plan is not settled: no outcome is taken over. When Spark owns the application again, it
-    compares each result with the position that is stored then.
+    The plan is not settled, so none of its outcomes is stored. When a Spark driver owns the
+    application again, it compares each result with the stored position.
     """
     while True:
         pointer = plans.pointer()
@@ -269,7 +271,7 @@ def close_open_plan(plans: PlanStore) -> None:
         try:
             plans.close(pointer.id)
         except ConflictError:
-            continue  # another task of this application closes it too: look again
+            continue  # another task of this application closes it, too: look again
         log.warning(
             "batch %s, which a Spark job of this application left open, is closed. Its "
             "records without a stored outcome are read again from the stored positions",
@@ -279,7 +281,9 @@ def close_open_plan(plans: PlanStore) -> None:
 
 
 def closed_plan(plans: PlanStore) -> Plan | None:
-    """The newest plan, closed; None if there is none. A write of the owner; blocks."""
+    """Close the newest plan and return it; None if there is none. Only the owner may call it;
+    blocks.
+    """
     close_open_plan(plans)
     pointer = plans.pointer()
     return None if pointer is None else plans.read(pointer.id)

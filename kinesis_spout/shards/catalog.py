@@ -1,5 +1,5 @@
-"""The shard catalog: what the service describes and lists, and what the store holds of each shard;
-when the shards are listed again; the service's time.
+"""The shard catalog: Kinesis's description and listing of a stream's shards, the stored state of
+each shard, the schedule of listings, and the service's time.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ if TYPE_CHECKING:
     from state.store.identity import IdentityStore, StartPin
     from state.store.shard_states import ShardListStore, ShardStateStore
 
-# At most so long between two listings while one lacks a shard that must exist, or one that has
+# The longest time until the next listing if the last one lacks a shard that must exist or that has
 # retries.
 RELIST_S = 10.0
-# Two clocks that are read one after the other, and corrected in small steps, differ by less.
+# Two clocks that are read one after the other and corrected in small steps differ by less than
+# this.
 CLOCK_WAS_SET_MS = 1_000
 
 
 class ListedStream:
-    """One per catalog. Blocks on Kinesis where it says so. For one thread at a time, except
-    `expire` and reading, which are for any thread.
+    """A stream as Kinesis describes and lists it. Methods that block on Kinesis say so. For one
+    thread at a time; any thread may call `expire` and read attributes.
 
-    `listing`: the last one. `is_late`: whether it lacks a shard that must exist, so that the next
-    one is due soon. `retention_ms`: as of the last `describe`; None before it.
+    - `listing`: the last listing.
+    - `is_late`: whether the last listing lacks a shard that must exist, so that the next listing is
+      due soon.
+    - `retention_ms`: the retention at the last `describe`; None before it.
     """
 
     def __init__(
@@ -62,10 +65,11 @@ class ListedStream:
 
     # describing -----------------------------------------------------------------------------------
     def describe(self, *, bind: bool = False) -> StreamSummary:
-        """The stream's summary. Notes the retention and the service's time. Blocks on Kinesis.
+        """Return the stream's summary, and note the retention and the service's time. Blocks on
+        Kinesis.
 
-        With `bind` it also binds the stored state to this stream, if that is bound to none; blocks
-        on the store, too, and raises `StreamMismatchError` when the state belongs to another one.
+        `bind`: bind the stored state to this stream, if it is not bound yet. This blocks on the
+        store, and raises `StreamMismatchError` if the state belongs to another stream.
         """
         summary = self.client.describe()
         self.retention_ms = summary.retention_ms
@@ -76,35 +80,38 @@ class ListedStream:
         return summary
 
     def now_ms(self) -> int:
-        """The service's time, in ms since 1970: what the last `describe` said, and what has passed
-        since by the monotonic clock. Who sets this machine's clock does not change it.
+        """Return the service's time, in ms since 1970: the time of the last `describe` plus the
+        time that has passed by the monotonic clock. Setting this machine's clock does not change
+        it.
         """
         return self._service_time.now_ms()
 
     def known_now_ms(self) -> int | None:
-        """As `now_ms`; None while that may be too early, because this machine may have slept since
-        the last `describe`.
+        """Return `now_ms()`; None if that may be too early, because this machine may have slept
+        since the last `describe`.
         """
         has_slept = self._service_time.set_forward_ms() > CLOCK_WAS_SET_MS
         return None if has_slept else self.now_ms()
 
     # listing --------------------------------------------------------------------------------------
     def expire(self) -> None:
-        """Make the next listing due: a shard has ended, so it has children. Any thread."""
+        """Make the next listing due, for example because a shard has ended. For any thread."""
         self._is_expired = True
 
     def is_due(self) -> bool:
-        """Whether the last listing is older than `shardRefreshInterval`."""
+        """Whether a listing is due: the last one is older than `shardRefreshInterval`, or older
+        than `RELIST_S` if it is late, or `expire` was called.
+        """
         interval_s = min(self._interval_s, RELIST_S) if self.is_late else self._interval_s
         if self._is_expired or self._clock.monotonic_s() - self.listing.listed_s >= interval_s:
             return True
-        # The machine may have slept, or the service has the same clock.
+        # The machine may have slept, or its clock was set, which may be the service's clock, too.
         return abs(self._service_time.set_forward_ms()) > CLOCK_WAS_SET_MS
 
     def list_shards(self, *, bind: bool) -> Listing:
-        """`describe`, and list the shards. Blocks on Kinesis."""
+        """Describe the stream and list its shards. Blocks on Kinesis."""
         now_s = self._clock.monotonic_s()
-        # Before the calls: `expire` during them asks for another listing.
+        # Reset before the requests: `expire` during them makes another listing due.
         expired, self._is_expired = self._is_expired, False
         try:
             summary = self.describe(bind=bind)
@@ -122,7 +129,7 @@ class ListedStream:
         return shard is not None and shard.is_closed
 
     def endings(self) -> dict[str, SequenceNumber]:
-        """The numbers at which closed shards were read to their ends."""
+        """Return the last sequence numbers of the closed shards, as far as they are known."""
         return {
             shard_id: last
             for shard_id, shard in self.listing.shards.items()
@@ -130,8 +137,8 @@ class ListedStream:
         }
 
     def hash_key_ranges(self) -> dict[str, HashRange]:
-        """The hash keys of the shards. Of none where no record is in a
-        shard because of its key.
+        """Return the hash keys of the shards; empty if the stream does not assign records to shards
+        by key.
         """
         if self._may_have_ignored_keys:
             return {}
@@ -139,33 +146,37 @@ class ListedStream:
 
 
 VERIFIED_SAVES_PER_RETENTION = 24
-LISTED_LATE_MS = 60_000  # ListShards is eventually consistent: a new shard may be missing so long
+LISTED_LATE_MS = 60_000  # ListShards is eventually consistent and may omit a new shard for so long
 
 
 class TipWatch(Protocol):
-    """Observations of shards since their states were stored. In memory; may be lost."""
+    """Observations of shards since their states were stored. They are in memory, and may be
+    lost.
+    """
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
         """Forget all other shards."""
         ...
 
     def is_at_tip(self, shard_id: str) -> bool | None:
-        """Whether the shard was at its tip at the last observation; False where it is known to have
-        more to read, None where nobody knows.
+        """Whether the shard was at its tip at the last observation. False if it has more to read,
+        None if that is unknown.
         """
         ...
 
     def verified_ms(self, shard_id: str) -> int | None:
-        """Service time of the last tip observed since the state was stored; None without one."""
+        """Return the service's time at the last tip that was observed since the state was stored,
+        or None.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class CatalogView:
-    """What one listing and one mapping of states say. Each answer is computed once, because a
-    driver that waits for records asks many times a second. Callers must not change an answer.
+    """Conclusions from one listing and one mapping of states. Each is computed only once, because a
+    driver that waits for records uses them many times a second. Callers must not change them.
 
-    - `lineage`: of all shards. `wanted`: of the shards that are read.
+    - `lineage`: the lineage of all shards. `wanted`: the lineage of the shards that are read.
     - `readable`: the shards to read now, in the order of their ids.
     - `childless`: see `ShardLineage.unfollowed`.
     """
@@ -193,17 +204,17 @@ class CatalogView:
 
 
 class ShardCatalog:
-    """One per stream of a consumer. Blocks on Kinesis and on the store. For one thread at a time,
-    except `save`, `load` and reading `states`, which are for any thread.
+    """The shards of one stream of a consumer. Blocks on Kinesis and on the store. For one thread at
+    a time; any thread may call `save` and `load` and read `states`.
 
-    - `stream`: as it is listed. `loss`: reports what is lost.
-    - `states` caches what the store holds: a mapping that each load and each write replaces, so a
-      reader needs no lock. `lock` is held around each load, and around each write of states
-      together with what it is computed from. It is never held while Kinesis is called.
-    - `listed_ms`: service time of the last listing of which every shard has a state.
-
-    `only`: the ids of the shards that are read; empty for all. Every listed shard gets a state, but
-    the others are not missed when they are gone. `accept_loss`: see `DataLossDetector`.
+    - `stream`: the listed stream. `loss`: detects and reports data loss.
+    - `states`: a cache of the stored states. Each load and each write replaces the mapping, so
+      readers need no lock. `lock` is held during each load, and from the computation of new states
+      until they are written. It is never held during a request to Kinesis.
+    - `listed_ms`: the service's time of the last listing whose shards all have states.
+    - `only`: the ids of the shards that are read; empty for all shards. Every listed shard gets a
+      state, but a loss of the other shards is not reported.
+    - `accept_loss`: see `DataLossDetector`.
     """
 
     def __init__(
@@ -238,24 +249,24 @@ class ShardCatalog:
         self._watch = watch
         self._only = only
         self._view = CatalogView(self.stream.listing, self.states, only)
-        self._judged = self.stream.listing  # nothing is missing of it any more
+        self._judged = self.stream.listing  # the last listing that was checked for missing shards
 
     # listing --------------------------------------------------------------------------------------
     def refresh(self, pin: StartPin, unsettled: Plan | None = None) -> bool:
-        """List the shards again if the last listing is older than `shardRefreshInterval`. New
-        shards get a state at once. Call `drop_missing_shards` after it. Returns whether it listed.
+        """List the shards if a listing is due, and store states for new shards. Returns whether the
+        shards were listed. Call `drop_missing_shards` after it.
 
-        `unsettled`: a plan that is settled next. A shard of it without a state has lost it, and
-        with it what an operator had set, such as a rewind. So the plan is never settled into the
-        new state: its records are redelivered.
+        `unsettled`: the plan that will be settled next. If a shard of this plan has no state, its
+        state was lost, perhaps with an operator's change such as a rewind. So the plan is never
+        settled into the shard's new state, and its records are redelivered.
 
-        Raises `DataLossError` when a shard is gone that never had a state and `failOnDataLoss` is
-        true, `StreamMismatchError` when the stream was deleted and created again meanwhile.
+        Raises `DataLossError` if a shard is gone that never had a state and `failOnDataLoss` is
+        true; `StreamMismatchError` if the stream was deleted and created again.
         """
         if not self.stream.is_due():
             return False
         listing = self.stream.list_shards(bind=True)
-        # Before the new shards get a state: afterwards they would look as if they had been tracked.
+        # Before the new shards get states, after which they would look like tracked shards.
         lineage = self.view.lineage
         self.loss.check_never_read(lineage, pin, has_begun=self._has_begun)
         self._forget(self.loss.children_unobserved(lineage))
@@ -266,36 +277,36 @@ class ShardCatalog:
                 pin,
                 tracked_since_ms=self.tracked_since_ms(pin),
             )
-            # After tracked_since_ms, which needs the time of the listing before this one.
+            # Set after `tracked_since_ms`, which needs the time of the previous listing.
             self.listed_ms = self.stream.now_ms()
             self.save(
                 [StateChange(before=None, after=never_settling(one, unsettled)) for one in fresh]
             )
         shard_ids = tuple(listing.shards)
-        if shard_ids != self._saved_list:  # each write fires the other tasks' watches
+        if shard_ids != self._saved_list:  # each write triggers the watches of other tasks
             self._shard_list.save(shard_ids)
             self._saved_list = shard_ids
         self._watch.keep_only(self.states)
         self.loss.check_holes(listing)
         if listing.is_active:
-            # The states of finished shards that are not listed any more would pile up for ever.
+            # Otherwise the states of finished shards would accumulate forever.
             self._forget(self.view.lineage.removable(self._horizon_ms()))
         self.stream.is_late = self._lacks_retries() or bool(self.unfollowed())
         return True
 
     def follow(self) -> None:
-        """List the shards at the same interval, for a process that is not the shard list leader: it
-        writes neither states nor the list.
+        """List the shards if a listing is due, without writing states or the shard list. For a task
+        that is not the shard list leader.
         """
         if self.stream.is_due():
-            self._judged = self.stream.list_shards(bind=False)  # the leader judges
+            self._judged = self.stream.list_shards(bind=False)  # the leader checks it
             self.stream.is_late = self._lacks_retries()
 
     def drop_missing_shards(self) -> None:
-        """Give up the shards that the last listing proves to be gone before their ends were read.
-        Once for each listing. No plan that has read of them may be unsettled.
+        """Give up the shards that are proven gone, by the last listing, before they were read to
+        their ends. Does so once per listing. No plan that has read these shards may be unsettled.
 
-        Raises `DataLossError` where `failOnDataLoss` is true.
+        Raises `DataLossError` if `failOnDataLoss` is true.
         """
         listing = self.stream.listing
         if listing is self._judged:
@@ -307,32 +318,34 @@ class ShardCatalog:
             self.save([StateChange(before=one, after=given_up(one.state)) for one in known])
 
     def tracked_since_ms(self, pin: StartPin) -> int:
-        """The latest service time by which every shard was known to be tracked, that is, to have a
-        state. A shard that is new now, and its records, may be as old as that.
+        """Return the latest service time at which every shard was known to have a state. A shard
+        that is new now, and its records, may be as old as that.
         """
-        # Every shard was tracked at the last listing of this process. The last listing of a
-        # predecessor was not before its last read: reads are settled only after a listing.
+        # Every shard had a state after the last listing of this process. A predecessor's last
+        # listing was not before its last read, because reads are settled only after a listing.
         read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
         known_ms = max([pin.time_ms, self.listed_ms, *(ms for ms in read_ms if ms is not None)])
         return min(known_ms - LISTED_LATE_MS, self.stream.now_ms())
 
     # the cache ------------------------------------------------------------------------------------
     def save(self, changes: Sequence[StateChange]) -> None:
-        """Store states. Any thread; hold `lock` from where the changes are computed."""
+        """Store states. For any thread. Hold `lock` from the computation of the changes on."""
         if changes:
             with self.lock, self._replacing() as cache:
                 self._shard_states.save(changes, cache=cache)
 
     def load(self) -> None:
-        """Load all states. Any thread."""
+        """Load all states. For any thread."""
         with self.lock:
             self.states = dict(self._shard_states.load())
 
     # views ----------------------------------------------------------------------------------------
     @property
     def view(self) -> CatalogView:
-        """What the last listing and the cached states say. It does not follow later changes."""
-        # Both are replaced, never changed: the same objects give the same view.
+        """The conclusions from the last listing and the cached states. Later changes do not change
+        them.
+        """
+        # Both are replaced, never changed, so the same objects give the same view.
         listing, states = self.stream.listing, self.states
         view = self._view
         if view.listing is not listing or view.states is not states:
@@ -436,13 +449,13 @@ class ShardCatalog:
         return self.stream.now_ms() - (self.stream.retention_ms or 0)
 
     def _has_begun(self) -> bool:
-        """Whether the list was written: it is after the states of the shards in it. The first
-        states are several writes, and a crash may come between them.
+        """Whether the shard list was written. It is written after the states of its shards, and a
+        crash may interrupt the writes of the first states.
         """
         return bool(self._saved_list) or self._shard_list.read() is not None
 
     def _lacks_retries(self) -> bool:
-        """Whether a shard with unresolved records is not listed and not proven gone."""
+        """Whether a shard with unresolved records is neither listed nor proven gone."""
         wanted = self.view.wanted
         gone = self.loss.gone_with_retries(wanted, self.stream.listing)
         return not gone.issuperset(wanted.unlisted_with_retries())
@@ -456,8 +469,8 @@ class ShardCatalog:
 
     @contextmanager
     def _replacing(self) -> Iterator[dict[str, StoredState]]:
-        """A copy of the cache for the store to update. It replaces the cache, also after an error:
-        a part of the write may be done.
+        """Yield a copy of the cache for the store to update. The copy replaces the cache even after
+        an error, because a part of the write may be done.
         """
         cache = dict(self.states)
         try:
