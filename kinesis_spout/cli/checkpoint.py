@@ -107,10 +107,11 @@ def history(
     ),
 ) -> None:
     """Show the progress of the application over time, with the newest entry last.
+
     Each entry lists the shards that moved, with their positions before and after.
     All records before an entry's positions were acked at the time of the entry.
-    `checkpoint rewind` moves the application back to the time of an entry. The command
-    reads only ZooKeeper, and may run while the job runs.
+    `checkpoint rewind` moves the application back to the time of an entry. The
+    command reads only ZooKeeper, and may run while the job runs.
     """
     since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
     entries = read_history(op.store.history)
@@ -169,6 +170,7 @@ def move(
     count: int = COUNT,
 ) -> None:
     """Move shards to an earlier position to repeat records, or to a later position to skip records.
+
     The command shows each shard's position before and after the move, and the
     number of records that will be repeated or skipped. The command is refused
     while the application runs. The job then continues from the new positions. Do
@@ -200,6 +202,7 @@ def rewind(
     count: int = COUNT,
 ) -> None:
     """Move an application back to its positions at an earlier time, even across reshards.
+
     The application then repeats all records that were not acked at that time. The
     positions come from the history (see `checkpoint history`). The command shows
     each shard's position before and after the move, and the number of records
@@ -304,6 +307,7 @@ def _change_lines(
 @command(aws=False, writes=True)
 def reset(op: Operation) -> None:
     """Remove an application's checkpoints on a stream.
+
     The next run of the application starts at its starting position. The command
     is refused while the application runs. A Spark job needs a new Spark
     checkpoint location for its next run; the command does not remove the old
@@ -343,6 +347,7 @@ def skip(
     ),
 ) -> None:
     """Skip unresolved records without further retries, and move the checkpoint past them.
+
     An unresolved record has failed, or waits for an earlier record. The command
     shows the shard's positions before and after. The command is refused while the
     application runs. With --to, the command first reads the records from the
@@ -432,6 +437,7 @@ def export(
     op: Operation, *, to: Path | None = option("File to create (default: stdout).", metavar="FILE")
 ) -> None:
     """Write the application's state for this stream to a file (or stdout) as one JSON document.
+
     The command may run while the job runs. To move an application to another
     ZooKeeper, stop its job before the export: an export does not contain later
     progress.
@@ -462,6 +468,7 @@ def import_export(
     allow_skip: bool = ALLOW_SKIP,
 ) -> None:
     """Restore an application's state from a file that `checkpoint export` wrote.
+
     The stream must be the stream of the export. The command is refused while the
     application runs. If the application already has state, pass --replace.
     Records that were read since the export are read again. Without --allow-skip,

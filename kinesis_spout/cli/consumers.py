@@ -11,6 +11,7 @@ from kinesis_spout.service.consumers import ConsumerRegistry
 @command("none", stream_is_argument=True, shows=True)
 def list_(op: Operation) -> None:
     """List the consumers that are registered with a stream.
+
     AWS bills each registered consumer for every shard and hour, even if no job
     uses the consumer.
     """
@@ -29,6 +30,7 @@ def list_(op: Operation) -> None:
 @command("none", stream_is_argument=True, writes=True)
 def remove(op: Operation, name: str = argument("Name of the consumer.", "NAME")) -> None:
     """Remove a consumer from a stream.
+
     A job or spout that reads through the consumer then polls, or registers a
     consumer with the same name again. Checkpoints do not change.
     """

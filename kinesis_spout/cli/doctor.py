@@ -48,6 +48,7 @@ def doctor(
     profile: str | None = flag("profile"),
 ) -> None:
     """Check everything that a job needs: packages, credentials, permissions, services, clock.
+
     For each failed check, the command shows the remedy. The command writes
     nothing and reads at most one record. With --stream, --application and
     --zookeeper, the command also checks the stream, the application and

@@ -107,6 +107,7 @@ def import_(
     **given: Any,
 ) -> None:
     """Import the positions of another consumer, so that the application continues where it stopped.
+
     The command reads the state of a Storm topology, a KCL application, or a query
     of awslabs' or Databricks' connector, and stores this state as the
     application's state. For each shard, the command shows the position at which

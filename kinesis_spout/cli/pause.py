@@ -30,6 +30,7 @@ def pause(
     before_start: bool = option("Also pause an application that has never run."),
 ) -> None:
     """Pause an application: it reads nothing, but keeps its positions and its ownership.
+
     The job or the spouts keep running. A Spark job finishes the current batch,
     and stores the outcomes of the batch. The pause lasts until `kinesis-spout
     resume`, even across restarts. Records that expire during the pause are lost.
@@ -64,6 +65,7 @@ def pause(
 @command(aws=False)
 def resume(op: Operation) -> None:
     """Resume a paused application. A running application starts reading again at once.
+
     The exit code is 0 if the application is not paused, 1 if the application does
     not exist, and 3 if ZooKeeper cannot be reached.
     """

@@ -190,6 +190,7 @@ def produce(
     ),
 ) -> None:
     """Put each line of stdin on a stream as one record, as soon as the line arrives.
+
     The order of records may change. If the response to the put of a record is
     lost, the record is put again, so the stream may contain the record twice.
     Empty lines are skipped.

@@ -94,6 +94,7 @@ def redrive(
     log_file: Path = LOG_FILE,
 ) -> None:
     """Put the records of dead letters on their original streams again, each record once.
+
     Files of JSON lines or parquet on this machine are read directly. For any
     other path, the command starts Spark. A ledger in the directory _redriven,
     beside the dead letters, lists the dead letters that were put, so a second run
