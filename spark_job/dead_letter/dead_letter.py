@@ -171,8 +171,6 @@ class DeadLetter:
         """
         try:
             self.sink.write(letters.select(*LETTER_COLUMNS), plan_id=plan_id)
-        except KeyboardInterrupt:
-            raise
         except BaseException as exc:  # noqa: BLE001  # a user's function may raise anything
             error = for_spark(exc, str(self.sink))
             raise DeadLetterError(

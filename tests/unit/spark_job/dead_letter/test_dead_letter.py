@@ -7,6 +7,7 @@ import json
 import pickle
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, cast
+from unittest.mock import MagicMock, patch
 
 import pytest
 
@@ -14,6 +15,7 @@ from kinesis_spout.dead_letter.letter import CHUNK_LETTERS, in_chunks
 from kinesis_spout.dead_letter.outgoing import envelopes
 from kinesis_spout.errors import ConfigError
 from spark_job.dead_letter import LETTER_COLUMNS, DeadLetter, DeadLetterError
+from spark_job.dead_letter import dead_letter as module
 from spark_job.dead_letter.dead_letter import StreamSink
 from tests.support.outcomes.letters import Story, gone
 
@@ -117,6 +119,20 @@ def test_letters_are_appended_to_a_table_and_its_error_hides_the_password() -> N
         "the dead letters of batch 12-ab cannot be written to jdbc (RuntimeError: refused for "
         "sa:***), so no record of its batch is acked; repair the sink and start the query again"
     )
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_whatever_a_function_raises_is_an_error_that_spark_can_take(error: BaseException) -> None:
+    """Spark waits for ever for the answer of a thread that anything else has ended."""
+
+    def refuses(letters: object) -> None:
+        raise error
+
+    with (
+        patch.multiple(module, with_plain_times=MagicMock(), in_chunks=lambda *_: [[LETTER]]),
+        pytest.raises(DeadLetterError, match=f"function refuses raised {type(error).__name__}"),
+    ):
+        DeadLetter.to(refuses).write(MagicMock(), plan_id="12-ab")
 
 
 @pytest.mark.parametrize("sink", [STREAM, BARE])
