@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,10 @@ def spark_session(
     try:
         yield spark
     finally:
-        spark.stop()
+        # A signal may have interrupted a call of this thread to the JVM. Its answer would then be
+        # taken for that of the next call; another thread has a connection of its own.
+        with ThreadPoolExecutor(1) as other_thread:
+            other_thread.submit(spark.stop).result()
 
 
 @contextmanager
