@@ -1,8 +1,8 @@
 #!/bin/bash
-# Starts what Spark on Kubernetes asks for, `driver ...` or `executor`, and any other command as it is.
+# Runs `driver ...` and `executor` of Spark on Kubernetes, and other commands unchanged.
 set -euo pipefail
 
-# A user without an entry in /etc/passwd gets one: Spark asks for its name and fails without.
+# Adds a missing entry of the user to /etc/passwd, because Spark fails for a user without a name.
 if ! getent passwd "$(id -u)" >/dev/null; then
   for wrapper in /usr/lib/*/libnss_wrapper.so; do
     NSS_WRAPPER_PASSWD="$(mktemp)"
@@ -22,7 +22,7 @@ case "${1:-}" in
       --deploy-mode client "$@"
     ;;
   executor)
-    # Spark numbers the options of the executor's Java: SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1 ...
+    # Spark passes the executor's Java options as SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1 ...
     java_options=()
     for name in "${!SPARK_JAVA_OPT_@}"; do
       java_options+=("${!name}")
@@ -41,5 +41,5 @@ case "${1:-}" in
     ;;
 esac
 
-# tini hands signals on and collects the children that end, as process 1 has to.
+# tini forwards signals and collects ended child processes, which process 1 must do.
 exec tini -s -- "$@"
