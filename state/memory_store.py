@@ -131,7 +131,7 @@ class MemoryBackend:
         """Hold the lock for a store's call."""
         with self._changed:
             if self.unavailable:
-                raise StoreUnavailableError("the memory store was made unavailable")
+                raise StoreUnavailableError("a test made the memory store unavailable")
             yield
 
     @contextmanager

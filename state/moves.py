@@ -375,6 +375,6 @@ def _cost(marks: Sequence[HistoryMark], at: int, now_ms: int) -> float:
 def _place(position: Position) -> tuple[int, float, bool]:
     number = position.sequence
     if number is None:
-        raise ValueError(f"{position} has no sequence number")
+        raise ValueError(f"position {position} has no sequence number")
     is_after = position.kind is PositionKind.AFTER
     return number.sequence, number.sub or (_ALL_USERS if is_after else 0), is_after

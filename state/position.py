@@ -147,7 +147,8 @@ class StartingPosition:
             ago_ms = int(match[1]) * _UNIT_MS[match[2]]
             if ago_ms > _MAX_AGO_MS:
                 raise InvalidPositionError(
-                    f"{text!r} is further back than the longest retention that a stream can have",
+                    f"the time {text!r} is further back than the longest retention that a "
+                    "stream can have",
                     "use TRIM_HORIZON to start at the oldest record",
                 )
             return cls(text, ago_ms=ago_ms)
@@ -163,8 +164,9 @@ class StartingPosition:
             ) from exc
         if position.is_end:
             raise InvalidPositionError(
-                "SHARD_END is not a starting position, because nothing would ever be read",
-                "use LATEST, -2h or another position",
+                "SHARD_END is not a starting position, because no record follows the end of "
+                "a shard",
+                "use LATEST, TRIM_HORIZON, a time like -2h, or the position of a record",
             )
         return cls(text, position=position)
 
@@ -211,7 +213,7 @@ def _iso(timestamp_ms: int) -> str:
         )
     except (ValueError, OverflowError, OSError) as exc:
         raise InvalidPositionError(
-            f"{timestamp_ms} ms since 1970 is outside the years 1 to 9999",
+            f"the time {timestamp_ms} ms since 1970 is outside the years 1 to 9999",
             "use a time in the years 1 to 9999",
         ) from exc
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -29,7 +29,7 @@ class SequenceNumber:
         if not (0 <= sequence < _LIMIT and 0 <= sub < _SUB_LIMIT):
             raise InvalidSequenceNumberError(
                 f"{sequence}.{sub} is not a sequence number, because it is negative or too long",
-                "use the number that Kinesis returned",
+                "use a sequence number that Kinesis returned",
             )
         self.sequence: Final = sequence
         self.sub: Final = sub
@@ -41,7 +41,8 @@ class SequenceNumber:
         match = _GRAMMAR.fullmatch(text)
         if match is None:
             raise InvalidSequenceNumberError(
-                f"{text!r} is not a sequence number", "use the digits that Kinesis returned"
+                f"{text!r} is not a sequence number",
+                "use the decimal digits of a sequence number that Kinesis returned",
             )
         digits, sub = match.groups()
         return cls(int(digits), 0 if sub is None else int(sub))

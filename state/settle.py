@@ -154,9 +154,9 @@ def _apply(
             return  # another process has resolved it since: a late ack, or a late failure
         if stored.last != planned.end or stored.attempts != planned.attempts:
             raise IllegalTrackerEventError(
-                f"shard {tracker.shard_id}: the retry {read.first} to {planned.end}, attempt "
-                f"{planned.attempts + 1}, is stored as {stored.first} to {stored.last} with "
-                f"{stored.attempts} attempts"
+                f"shard {tracker.shard_id}: the batch retried the records {read.first} to "
+                f"{planned.end} in attempt {planned.attempts + 1}, but the stored range is "
+                f"{stored.first} to {stored.last} with {stored.attempts} attempts"
             )
         tracker.retry(read.first)
         rest = read.retry.rest_of(stored)
@@ -174,7 +174,9 @@ def _by_read(
     """
     found: list[list[UnresolvedRecord]] = [[] for _ in reads]
     if any(not a.last < b.first for a, b in pairwise(unresolved)):
-        raise _mismatch(shard_id, plan_id, "its records are not in ascending order")
+        raise _mismatch(
+            shard_id, plan_id, "the failed records of the batch are not in ascending order"
+        )
     # Both lists ascend, so one pass over both is enough.
     number = 0
     for record in unresolved:
@@ -188,7 +190,8 @@ def _by_read(
             raise _mismatch(
                 shard_id,
                 plan_id,
-                f"{record.first} to {record.last} was not read, or not as one range",
+                f"the failed records {record.first} to {record.last} were not read by the "
+                "batch, or not as one range",
             )
         found[number].append(record)
     return found
@@ -207,24 +210,24 @@ def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) 
         or (end.first is None and end.count > 0)
     ):
         raise PlanMismatchError(
-            f"the read result of shard {end.shard_id} contradicts itself: {end.count} records from "
-            f"{end.first} to {end.last}"
+            f"the read result of shard {end.shard_id} contradicts itself, because it counts "
+            f"{end.count} records from {end.first} to {end.last}"
         )
     planned_retries = 0 if planned is None else len(planned.retries)
     has_part = end.retry_part is not None and planned is not None
     if not 0 <= end.retries_done <= planned_retries - has_part:
         raise PlanMismatchError(
-            f"the read result of shard {end.shard_id} says that {end.retries_done} of "
-            f"{planned_retries} planned retries were read"
+            f"the read result of shard {end.shard_id} counts {end.retries_done} read retries, "
+            f"but the batch planned {planned_retries} retries"
         )
     part = end.retry_part
     if planned is not None and part is not None:
         retry = planned.retries[end.retries_done]
         if not retry.first <= part.last < part.rest <= retry.end or part.count < 1:
             raise PlanMismatchError(
-                f"the read result of shard {end.shard_id} has an invalid part of the retry "
-                f"{retry.first} to {retry.end}: {part.count} records up to {part.last}, the rest "
-                f"from {part.rest}"
+                f"the read result of shard {end.shard_id} has an invalid part of the retried "
+                f"range {retry.first} to {retry.end}: {part.count} records up to {part.last}, "
+                f"and the rest from {part.rest}"
             )
 
 
@@ -235,7 +238,9 @@ def _check_position(
     plan_number(plan_id)
     if state.settled_plan is not None and plan_number(state.settled_plan) > plan_number(plan_id):
         raise _mismatch(
-            state.shard_id, plan_id, f"the later batch {state.settled_plan} is stored already"
+            state.shard_id,
+            plan_id,
+            f"the outcomes of the later batch {state.settled_plan} are already stored",
         )
     reads_new = planned is None or planned.max_records > 0 or end.first is not None
     position = end.position or (None if planned is None else planned.position)
@@ -243,7 +248,8 @@ def _check_position(
         raise _mismatch(
             state.shard_id,
             plan_id,
-            f"the batch was read from {position}, but the read position is {state.read_position}",
+            f"the batch was read from {position}, but the stored read position is "
+            f"{state.read_position}",
         )
 
 

@@ -61,7 +61,9 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
         Raises `TaskLogError` for a sealed log, and for an entry that does not continue its shard.
         """
         if self.sealed:
-            raise TaskLogError("the log is sealed, so nothing can be appended to it")
+            raise TaskLogError(
+                "the log of the task is complete, so nothing can be appended to the log"
+            )
         new = tuple(entries)
         shards = _by_shard(self.entries)
         for entry in new:
@@ -156,17 +158,24 @@ def _check_continues(before: ShardReadResult | None, entry: ShardReadResult) -> 
         or (first is not None and last is not None and last < first)
     ):
         raise TaskLogError(
-            f"shard {entry.shard_id}: an entry counts {entry.count} records from {first} to {last}"
+            f"shard {entry.shard_id}: an entry of the task log counts {entry.count} records "
+            f"from {first} to {last}"
         )
     if before is None:
         return
     if entry.count and before.at_shard_end:
-        raise TaskLogError(f"shard {entry.shard_id}: records follow the shard's end")
+        raise TaskLogError(
+            f"shard {entry.shard_id}: the task log contains records after the end of the shard"
+        )
     if _has_retries(entry) and (_has_retries(before) or before.count):
-        raise TaskLogError(f"shard {entry.shard_id}: retries follow other records")
+        raise TaskLogError(
+            f"shard {entry.shard_id}: the task log contains retries after new "
+            "records or other retries"
+        )
     if first is not None and before.last is not None and first <= before.last:
         raise TaskLogError(
-            f"shard {entry.shard_id}: the entry from {first} follows an entry up to {before.last}"
+            f"shard {entry.shard_id}: an entry of the task log starts at {first}, but the "
+            f"previous entry ends at {before.last}"
         )
 
 

@@ -71,7 +71,8 @@ def decode_export(data: bytes, name: str) -> ExportedApplication:
     document = decode(data, _StoredCheckpointExport, name, newest_format=EXPORT_FORMAT)
     if document.format < 1:
         raise StoredDataError(
-            f"{name} has format {document.format}, which no version of kinesis-spout writes",
+            f"the exported file {name} has format {document.format}, which no version of "
+            "kinesis-spout writes",
             "export again",
         )
     return ExportedApplication(

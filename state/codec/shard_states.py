@@ -86,8 +86,8 @@ def encode_shard_state(
     smaller = collapse_to_fit(state, lambda each: len(_shard_state_bytes(each)) <= max_bytes)
     if smaller is None:
         raise StateTooLargeError(
-            f"{path} would take {len(data)} bytes even if all its records were stored as one "
-            f"range. The limit is {max_bytes} bytes"
+            f"the value of znode {path} would take {len(data)} bytes, even if all its records "
+            f"were stored as one range. The limit is {max_bytes} bytes"
         )
     return _shard_state_bytes(smaller), smaller
 
@@ -100,12 +100,12 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
     if stored.format == 0:
         return _from_storm_spout(stored, shard_id, path)
     if stored.read_position is None:
-        raise damaged(f"{path} has format {stored.format} but no read position")
+        raise damaged(f"the shard state in {path} has format {stored.format} but no read position")
     finished = stored.checkpoint == _SHARD_END
     if finished != (stored.lifecycle is Lifecycle.FINISHED):
         raise damaged(
-            f"{path} contradicts itself: it is {stored.lifecycle}, but has checkpoint "
-            f"{stored.checkpoint}"
+            f"the shard state in {path} contradicts itself: its lifecycle is {stored.lifecycle}, "
+            f"but its checkpoint is {stored.checkpoint}"
         )
     fields = asdict(stored)
     last, reasons = fields.pop("last_checkpoint"), fields.pop("reasons")
@@ -135,7 +135,10 @@ def _shard_state_bytes(state: ShardState) -> bytes:
 
 def _from_storm_spout(stored: _StoredShardState, shard_id: str, path: str) -> ShardState:
     if stored.checkpoint is None:
-        raise damaged(f"{path} has neither a format nor a checkpoint, so it is not a shard state")
+        raise damaged(
+            f"the value in {path} has neither a format nor a checkpoint, so it is not "
+            "the state of a shard"
+        )
     if stored.checkpoint == _SHARD_END:
         return ShardState(shard_id=shard_id, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
     if stored.checkpoint in _STORM_SPOUT_NONE:
@@ -150,7 +153,7 @@ def _sequence(text: str, path: str) -> SequenceNumber:
     try:
         return SequenceNumber.parse(text)
     except InvalidSequenceNumberError as exc:
-        raise damaged(f"{path} has a bad checkpoint ({exc})") from exc
+        raise damaged(f"the shard state in {path} has an invalid checkpoint ({exc})") from exc
 
 
 class Row(NamedTuple):

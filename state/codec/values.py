@@ -78,9 +78,9 @@ def encode(value: msgspec.Struct, path: str) -> bytes:
     data = encode_unchecked(value)
     if len(data) > MAX_VALUE_BYTES:
         raise StateTooLargeError(
-            f"{path} would take {len(data)} bytes. The limit for one znode is {MAX_VALUE_BYTES} "
-            "bytes",
-            "split the value",
+            f"the value of znode {path} would take {len(data)} bytes. The limit for one znode is "
+            f"{MAX_VALUE_BYTES} bytes",
+            "split the value into several znodes",
         )
     return data
 
@@ -109,7 +109,7 @@ def stored_format(data: bytes, kind: type, path: str, *, newest: int) -> int:
         raise StoredDataError(
             f"{path} has format {found}, written by a newer version of kinesis-spout, but this "
             f"version reads formats up to {newest}",
-            "upgrade kinesis-spout here",
+            "upgrade kinesis-spout on this machine",
         )
     return found
 

@@ -38,17 +38,22 @@ def mismatch(
     """The error of an application whose state belongs to `known`, which is not the stream
     `present`. `reset_command` drops the state.
     """
-    what = f"the state of application {application!r} belongs to"
     if known.arn == present.arn:
         then, now = map(Position.at_timestamp, (known.created_ms, present.created_ms))
-        what = f"stream {present.arn} was deleted and created again: {what} the stream created at"
-        what = f"{what} {then}, but the current stream was created at {now}"
+        what = (
+            f"stream {present.arn} was deleted and created again: the state of application "
+            f"{application!r} belongs to the stream that was created at {then}, but the current "
+            f"stream was created at {now}"
+        )
     else:
-        what = f"{what} stream {known.arn}, not to {present.arn}"
+        what = (
+            f"the state of application {application!r} belongs to stream {known.arn}, not to "
+            f"stream {present.arn}"
+        )
     return StreamMismatchError(
         what,
-        f"use another application name; or remove the old state with `{reset_command}`, and start "
-        "the job from TRIM_HORIZON: from LATEST, the job skips the records that the current "
+        f"use another application name, or remove the old state with `{reset_command}` and start "
+        "the job at TRIM_HORIZON; a job that starts at LATEST skips the records that the current "
         "stream already contains",
     )
 

@@ -50,12 +50,12 @@ class TaskShare:
     def __post_init__(self) -> None:
         if not 1 <= self.total <= MAX_TASKS:
             raise InvalidStoreSettingError(
-                f"a total of {self.total} tasks is not possible", f"use 1 to {MAX_TASKS}"
+                f"the total of {self.total} tasks is not allowed", f"use 1 to {MAX_TASKS}"
             )
         if not 0 <= self.index < self.total:
             raise InvalidStoreSettingError(
-                f"there is no task {self.index} of {self.total}",
-                f"use 0 to {self.total - 1}: tasks are counted from 0",
+                f"the task index {self.index} does not exist among {self.total} tasks",
+                f"use an index from 0 to {self.total - 1}, because tasks are counted from 0",
             )
 
     @classmethod
@@ -63,7 +63,9 @@ class TaskShare:
         """Read a text like `1-of-3`; raises `InvalidStoreSettingError` for any other."""
         written = _SHARE.fullmatch(text)
         if written is None:
-            raise InvalidStoreSettingError(f"{text!r} is not a task", "use the form 1-of-3")
+            raise InvalidStoreSettingError(
+                f"{text!r} is not the name of a task", "name the task in the form 1-of-3"
+            )
         return cls(int(written[1]), int(written[2]))
 
     def __str__(self) -> str:

@@ -231,8 +231,10 @@ class InflightRecordTracker:
         """Register the first emission of `count` records, ends inclusive, which share a node."""
         if last < first or count < 1 or (count == 1) != (first == last):
             raise IllegalTrackerEventError(
-                f"shard {self.shard_id}: {first} to {last} is not a span of {count} records",
-                "pass the first number, the last number and the count of one read",
+                f"shard {self.shard_id}: the sequence numbers {first} to {last} cannot be a "
+                f"span of {count} records",
+                "pass the first sequence number, the last sequence number and the record "
+                "count of one read",
             )
         self._append(first, last, count)
 

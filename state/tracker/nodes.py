@@ -153,7 +153,7 @@ def split_span(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) ->
         raise IllegalTrackerEventError(
             f"shard {shard_id}: {total} records from {first} to {last} cannot be split out of "
             f"the {span.count} records from {span.first} to {span.last} ({span.state.value})",
-            "pass records of that span, ascending, each once",
+            "pass each record of the span once, in ascending order",
         )
     pieces = [
         Node(record.first, record.last, record.count, NodeState.PENDING, detached=True)
@@ -280,7 +280,7 @@ def _read_up_to(state: ShardState, floor: SequenceNumber | None) -> SequenceNumb
         position.sequence.sequence < floor.sequence if behind else position.sequence <= floor
     ):
         raise _contradiction(
-            state, f"read position {position} lies before {floor}, which was read already"
+            state, f"the read position {position} is before {floor}, which was already read"
         )
     return position.sequence if behind else None
 
@@ -288,5 +288,6 @@ def _read_up_to(state: ShardState, floor: SequenceNumber | None) -> SequenceNumb
 def _contradiction(state: ShardState, what: str) -> StoredDataError:
     return StoredDataError(
         f"the stored state of shard {state.shard_id} contradicts itself ({what})",
-        "restore the znode from a backup, or reset the shard's position",
+        "restore the znode of the shard state from a backup, or move the shard with "
+        "kinesis-spout checkpoint set",
     )

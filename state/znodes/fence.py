@@ -88,7 +88,8 @@ class Fence:
         if self.overtaken:
             raise self._stale()
         raise StaleOwnerError(
-            f"{subject(self.paths)} is not owned by this store", "acquire the ownership first"
+            f"this process does not own {subject(self.paths)}",
+            "acquire the ownership of the application first",
         )
 
     def check(self) -> None:
@@ -127,7 +128,7 @@ class Fence:
         raise StoreUnavailableError(
             f"the ZooKeeper session that owns {subject(self.paths)} expired {_MAX_ROUNDS} times "
             "in a row",
-            "check the ZooKeeper servers",
+            "check that the ZooKeeper servers are stable",
         )
 
     def _regain(self, held: Claim) -> None:
@@ -156,13 +157,13 @@ class Fence:
         if self.is_removed:
             return StaleOwnerError(
                 f"the state of {subject(self.paths)} was removed from ZooKeeper, so this process "
-                "stores nothing more",
-                "restore the state with `kinesis-spout checkpoint import`, or start this process "
-                "again at its starting position",
+                "stores no more outcomes",
+                "restore the state with `kinesis-spout checkpoint import`, or restart this "
+                "process to read from its starting position",
             )
         return StaleOwnerError(
-            f"another process has taken over {subject(self.paths)}, so this process stores "
-            "nothing more. The other process redelivers the records whose outcome was not stored"
+            f"another process has taken over {subject(self.paths)}, so this process stores no "
+            "more outcomes. The other process redelivers the records whose outcome is not stored"
         )
 
     def write(self, operations: Sequence[Operation]) -> None:

@@ -115,15 +115,16 @@ def decode_entry(mark: HistoryMark, parts: Sequence[bytes], path: str) -> Histor
 
 def _decoded(data: bytes, path: str) -> _StoredHistoryEntry:
     inflater = zlib.decompressobj()
-    text, why = b"", "it has no end"
+    text, why = b"", "the compressed entry is cut off"
     try:
         text = inflater.decompress(data, _MAX_JSON_BYTES)
     except zlib.error as exc:
         why = str(exc)
     if not inflater.eof:
         raise StoredDataError(
-            f"{path} contains {data[:80]!r}, which is not an entry of the history ({why})",
-            "remove the znode; `kinesis-spout checkpoint rewind` then goes back to an older entry",
+            f"znode {path} contains {data[:80]!r}, which is not an entry of the checkpoint "
+            f"history ({why})",
+            "remove the znode; `kinesis-spout checkpoint rewind` then uses an older entry",
         )
     return decode(text, _StoredHistoryEntry, path, newest_format=HISTORY_FORMAT)
 

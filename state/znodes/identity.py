@@ -65,8 +65,8 @@ class IdentityZnodes(Nodes, IdentityStore):
             raise UnfinishedImportError(
                 f"an import into application {self._paths.application} on stream "
                 f"{self._paths.stream} was interrupted, so some of its shards were not imported",
-                "repeat the command (`kinesis-spout checkpoint import` or `kinesis-spout "
-                f"import`), or drop the state with: {self._reset_command}",
+                "repeat the import (`kinesis-spout checkpoint import` or `kinesis-spout "
+                f"import`), or remove the state with: {self._reset_command}",
             )
         return pin
 
@@ -106,7 +106,8 @@ class IdentityZnodes(Nodes, IdentityStore):
                 if not self._fence.remove_tree(path):
                     raise StateError(
                         f"another process wrote to {path} while `reset` removed the znode",
-                        "stop the job or spout of the application, and reset again",
+                        "stop the job or spout of the application, and run kinesis-spout "
+                        "reset again",
                     )
         finally:
             self._ownership.release()
@@ -138,7 +139,7 @@ class PauseZnodes(Nodes, PauseStore):
                 return None  # another operator was faster
             raise StateError(
                 f"the application cannot be resumed, because znode {path} has child znodes",
-                "remove the child znodes, and resume again",
+                "remove the child znodes, and run kinesis-spout resume again",
             ) from refused
         return stored
 

@@ -85,7 +85,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                     return held.epoch
                 owned, other = ("all" if it is None else it.label for it in (held.task, task))
                 raise ValueError(
-                    f"this store owns {owned} of {subject(self._paths)}, not {other}; release "
+                    f"this process owns {owned} of {subject(self._paths)}, not {other}; release "
                     "the ownership first"
                 )
             ensure(self._tree, self._paths.base)
@@ -96,7 +96,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                     continue
                 if not has_said:
                     log.warning(
-                        "%s. This process waits up to %.0f s for the ownership",
+                        "%s. This process waits up to %.0f s until it can take over",
                         self._owned_by(taken, task),
                         timeout_s,
                     )
@@ -142,7 +142,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
     def _unclean_starts(self) -> str:
         task = self._fence.require().task
         if task is None:
-            raise ValueError("only a task counts its starts; acquire a task's share")
+            raise ValueError("only a task counts its starts; acquire the share of a task")
         return self._paths.task_unclean_starts(task)
 
     def _take(self, owner: OwnerInfo, task: TaskShare | None) -> Claim | _Holder | None:
@@ -214,20 +214,23 @@ class OwnershipZnodes(Nodes, OwnershipStore):
         other_name = "or use another application name"
         if holder.task is None:
             what = f"{name} is already run by {who}"
-            remedy = f"stop that process first, {other_name}"
+            remedy = f"stop the other process first, {other_name}"
         elif task is None:
             what = f"{name} is already run by {holder.task.label}, {who}"
-            remedy = f"stop all tasks first, {other_name}"
+            remedy = f"stop all tasks of the application first, {other_name}"
         elif holder.task == task:
             what = f"{task.label} of {name} is already run by {who}"
-            remedy = "stop that process first, or run this process with another task index"
+            remedy = "stop the other process first, or run this process with another task index"
         else:
             total = holder.task.total
             what = (
                 f"{name} is already run with a total of {total} tasks, not {task.total} "
                 f"({holder.task.label} is {who})"
             )
-            remedy = f"stop all tasks, and start every task with a total of {task.total}"
+            remedy = (
+                "stop all tasks of the application, and start every task with a total of "
+                f"{task.total}"
+            )
             if task.index < total:
                 remedy = f"start this task with a total of {total}; or {remedy}"
         return OwnedByAnotherError(what, remedy)
@@ -269,7 +272,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                 tasks.append(TaskShare.parse(name))
             except InvalidStoreSettingError as exc:
                 raise StoredDataError(
-                    f"{path}/{name} is not the znode of a task", "remove it"
+                    f"znode {path}/{name} does not have the name of a task", "remove it"
                 ) from exc
         tasks.sort(key=lambda task: (task.total, task.index))
         paths = [self._paths.task_owner(task) for task in tasks]
@@ -294,8 +297,9 @@ def _epoch_number(node: Znode | None, path: str) -> int:
         return int(node.data)
     except ValueError as exc:
         raise StoredDataError(
-            f"{path} contains {node.data[:40]!r} instead of a number",
-            "restore the znode, or remove the application's state",
+            f"znode {path} contains {node.data[:40]!r} instead of a number",
+            "restore the znode from a backup, or remove the state of the application with "
+            "kinesis-spout reset",
         ) from exc
 
 

@@ -39,7 +39,7 @@ def valid_name(what: str, name: str) -> str:
     """
     remedy = None
     if not name or name in {".", ".."}:
-        remedy = "use a name that is not empty, '.' or '..'"
+        remedy = "use a name that is neither empty nor '.' nor '..'"
     elif _FORBIDDEN.search(name):
         remedy = "use a name without '/', control characters or emoji"
     if remedy is not None:
@@ -90,7 +90,8 @@ class ZookeeperPaths:
     def __post_init__(self) -> None:
         if valid_name("root", self.root) == "zookeeper" and not self.chroot:
             raise InvalidStoreSettingError(
-                "root 'zookeeper' is reserved by ZooKeeper", "use another name"
+                "the root znode cannot be 'zookeeper', because ZooKeeper reserves this name",
+                "use another name for the root znode",
             )
         valid_name("application", self.application)
         valid_name("stream", self.stream)

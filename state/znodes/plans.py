@@ -77,18 +77,18 @@ class PlanZnodes(Nodes, PlanStore):
         except TransactionRefusedError as refused:
             if refused.path == path and (version is not None or refused.refusal is _THERE_IS_ONE):
                 raise ConflictError(
-                    f"{path} was changed by another process. Nothing was appended; read the log "
-                    f"again"
+                    f"another process changed the task log in {path}. Nothing was appended; read "
+                    "the log again"
                 ) from refused
             if refused.path == begun and refused.refusal is _THERE_IS_ONE:
                 raise TaskLogError(
-                    f"{path} was removed after some of its rows may have been passed to Spark, "
-                    "so no other log can replace it",
-                    "start the query again: it redelivers the records that were not acked",
+                    f"the task log in {path} was removed, although some of its rows may have "
+                    "been passed to Spark. No other log can replace this log",
+                    "start the query again; it redelivers the records that were not acked",
                 ) from refused
             raise PlanClosedError(
                 f"batch {plan_id} is closed or removed, so its task {task} cannot publish "
-                "its records; they are redelivered"
+                "records; the records of the task are redelivered"
             ) from refused
         return stands(write[0]).version
 
@@ -112,8 +112,9 @@ class PlanZnodes(Nodes, PlanStore):
         if plan_number(plan.plan_id) <= newest:
             self._fence.check()  # raises for a process that was overtaken: that is why
             raise ConflictError(
-                f"batch {plan.plan_id} is not above batch {newest}, the newest of {paths.base}",
-                "choose a higher number",
+                f"the number of batch {plan.plan_id} is not above that of batch {newest}, "
+                f"the newest batch of {paths.base}",
+                "choose a higher batch number",
             )
         if not known:
             ensure(self._tree, paths.batches)
@@ -179,7 +180,8 @@ class PlanZnodes(Nodes, PlanStore):
         status = self._status(plan_id, node)
         if status is PlanStatus.OPEN:
             raise ConflictError(
-                f"batch {plan_id} is open, so no outcome can be stored", "close the batch first"
+                f"batch {plan_id} is open, so no outcome can be stored",
+                f"close batch {plan_id} first",
             )
         if status is PlanStatus.CLOSED:
             self._move(PlanPointer(plan_id, PlanStatus.SETTLED), node, [])
@@ -193,8 +195,8 @@ class PlanZnodes(Nodes, PlanStore):
             pointer = self._pointed(newest)
             if pointer is not None and pointer.id == plan_id:
                 raise ValueError(
-                    f"batch {plan_id} is the newest one and cannot be removed; settle a later "
-                    "batch first"
+                    f"batch {plan_id} cannot be removed, because it is the newest batch; store "
+                    "the outcomes of a later batch first"
                 )
             # Closed first, so that no result is created under a plan that is being removed.
             if closing := _closing(batch, plan):
@@ -203,7 +205,7 @@ class PlanZnodes(Nodes, PlanStore):
                 return
         raise ConflictError(
             f"another process wrote to batch {plan_id} while it was being removed",
-            "remove the batch again later",
+            "remove the batch later",
         )
 
     def _pointed(self, node: Znode | None) -> PlanPointer | None:
@@ -222,11 +224,11 @@ class PlanZnodes(Nodes, PlanStore):
         if pointer is not None and pointer.id == plan_id:
             return pointer.status
         newest = (
-            "there is no batch" if pointer is None else f"that is {pointer.id} ({pointer.status})"
+            "no batch exists" if pointer is None else f"that is {pointer.id} ({pointer.status})"
         )
         raise ConflictError(
             f"batch {plan_id} is not the newest batch of {self._paths.base}: {newest}",
-            "close and settle only the newest batch",
+            "close only the newest batch, and store only its outcomes",
         )
 
 

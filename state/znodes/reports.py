@@ -124,8 +124,8 @@ def decode_policy(data: bytes, path: str) -> OutcomePolicy:
         retry = RetryPolicy(**fields)
     except ValueError as exc:
         raise StoredDataError(
-            f"{path} does not contain a valid retry policy ({exc})",
-            "remove the znode: the application writes it again",
+            f"znode {path} does not contain a valid retry policy ({exc})",
+            "remove the znode; the application writes the znode again",
         ) from exc
     return OutcomePolicy(retry=retry, on_failure=on_failure, format=format_)
 
@@ -207,7 +207,8 @@ def _digest(parts: Sequence[bytes]) -> str:
 
 def _damaged(path: str, what: str) -> StoredDataError:
     return StoredDataError(
-        f"{path} {what}", "restore the znode, or remove the znode to have its records redelivered"
+        f"{path} {what}",
+        "restore the znode from a backup, or remove the znode, so that its records are redelivered",
     )
 
 
@@ -331,21 +332,21 @@ class ReportZnodes(Nodes, ReportStore):
         if batch is None or batch.version != OPEN_VERSION:
             return _closed(opened.plan_id)
         return ConflictError(
-            f"the report of batch {opened.plan_id} was opened by another process, or "
-            "removed, since this batch began; no record of this batch is acked, and all are "
+            f"another process opened or removed the report of batch {opened.plan_id} while this "
+            "process ran the batch; no record of the batch is acked, and all its records are "
             "redelivered"
         )
 
 
 def _contended(path: str) -> ConflictError:
     return ConflictError(
-        f"several processes write to {path}",
+        f"several processes write to znode {path}",
         "let only one query with tracked(...) use the application",
     )
 
 
 def _closed(plan_id: str) -> PlanClosedError:
     return PlanClosedError(
-        f"batch {plan_id} is closed or removed, so its outcomes can no longer be reported; its "
-        "records are redelivered"
+        f"batch {plan_id} is closed or removed, so its outcomes can no longer be reported; the "
+        "records of the batch are redelivered"
     )

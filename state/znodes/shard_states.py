@@ -97,8 +97,8 @@ class ShardStateZnodes(Nodes, ShardStateStore):
             after.append(StoredState(state, stands(write).version))
         if len({write.path for write in writes}) < len(writes):
             raise ValueError(
-                f"a shard under {self._paths.base} occurs twice in one write; merge its changes "
-                "first"
+                f"one write contains a shard under {self._paths.base} twice; merge the changes "
+                "of the shard first"
             )
         written = 0
         for transaction in in_transactions(writes, self.states_per_write):
@@ -147,7 +147,7 @@ def _check_does_not_go_back(before: ShardState, after: ShardState) -> None:
         raise CheckpointRegressionError(
             f"the checkpoint of shard {after.shard_id} would move back from {_shown(before)} to "
             f"{_shown(after)}",
-            "load the states again",
+            "load the shard states again",
         )
 
 
@@ -243,5 +243,6 @@ class ShardListZnodes(Nodes, ShardListStore):
 
     def _not_leader(self) -> NotListerError:
         return NotListerError(
-            f"another task is the shard list leader of {self._paths.base}; nothing was written"
+            f"another task lists the shards of {self._paths.base}, so this task wrote no "
+            "list of shards"
         )

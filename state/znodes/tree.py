@@ -111,7 +111,9 @@ class TransactionRefusedError(StateError):
 
 def conflict(refused: TransactionRefusedError) -> ConflictError:
     """The error of a write whose nodes changed since they were read."""
-    return ConflictError(f"{refused} since it was read. Nothing was written; read the znode again")
+    return ConflictError(
+        f"znode {refused} after this process had read it. Nothing was written; read the znode again"
+    )
 
 
 class ZnodeTree(Protocol):

@@ -114,7 +114,8 @@ def embedded_directory(text: str) -> Path | None:
     directory = text.removeprefix(EMBEDDED_PREFIX).strip()
     if not directory:
         raise InvalidStoreSettingError(
-            f"{text!r} names no directory", "use embedded:<directory>, like embedded:.zookeeper"
+            f"{text!r} does not contain the path of a directory",
+            "use embedded:<directory>, like embedded:.zookeeper",
         )
     return Path(directory).expanduser().absolute()
 
@@ -139,8 +140,9 @@ def ensure_running(
         (directory / LOCK_NAME).touch()
     except OSError as exc:
         raise EmbeddedZookeeperError(
-            f"the embedded ZooKeeper's directory {directory} cannot be written ({exc.strerror})",
-            "use another directory",
+            f"the directory {directory} of the embedded ZooKeeper cannot be written "
+            f"({exc.strerror})",
+            "use a directory that can be written",
         ) from exc
     deadline = time.monotonic() + timeout_s
     started = False
@@ -247,7 +249,7 @@ def find_java() -> str:
     if java is None:
         raise EmbeddedZookeeperError(
             "the embedded ZooKeeper needs Java, which was not found",
-            "install Java 17 or newer, or set JAVA_HOME",
+            "install Java 17 or newer, or set JAVA_HOME to its directory",
         )
     return java
 
@@ -303,7 +305,7 @@ def find_jars() -> Path:
         if any(jars.glob("zookeeper-*.jar")):
             return jars
     raise EmbeddedZookeeperError(
-        "the embedded ZooKeeper is started from PySpark's jars, which were not found",
+        "the embedded ZooKeeper needs the jars of PySpark, which were not found",
         "run pip install 'pyspark>=4.2', or use the address of a ZooKeeper server",
     )
 
@@ -311,7 +313,7 @@ def find_jars() -> Path:
 def _failed(directory: Path, what: str) -> EmbeddedZookeeperError:
     return EmbeddedZookeeperError(
         f"the embedded ZooKeeper of {directory} {what}",
-        f"see {directory / LOG_NAME} and supervisor.log in the same directory",
+        f"read the logs {directory / LOG_NAME} and supervisor.log in the same directory",
     )
 
 
@@ -417,7 +419,7 @@ def free_port(wanted: int) -> int:
             except OSError:
                 continue
             return int(probe.getsockname()[1])
-    raise OSError("no port is free on 127.0.0.1")
+    raise OSError("127.0.0.1 has no free port for the embedded ZooKeeper")
 
 
 def _ended(server: subprocess.Popen[bytes], timeout_s: float) -> bool:

@@ -59,39 +59,57 @@ class ZookeeperSecurity:
     def __post_init__(self) -> None:
         for name, value, known in (("auth", self.auth, AUTHS), ("acl", self.acl, (None, *ACLS))):
             if value not in known:
-                _refuse(name, f"is {value!r}; use one of {', '.join(filter(None, known))}")
+                _refuse(
+                    f"option {_option(name)} is {value!r}",
+                    f"use one of {', '.join(filter(None, known))}",
+                )
         if not self.tls:
             for name in ("ca_file", "cert_file", "key_file"):
                 if getattr(self, name) is not None:
-                    _refuse(name, "is set, but zookeeperTls is not true; set zookeeperTls to true")
+                    _refuse(
+                        f"option {_option(name)} is set, but zookeeperTls is not true",
+                        "set zookeeperTls to true",
+                    )
             if not self.verify_hostname:
                 _refuse(
-                    "verify_hostname",
-                    "is false, but zookeeperTls is not true; omit zookeeperVerifyHostname",
+                    "option zookeeperVerifyHostname is false, but zookeeperTls is not true",
+                    "omit zookeeperVerifyHostname, or set zookeeperTls to true",
                 )
         if (self.cert_file is None) != (self.key_file is None):
             given, missing = (
                 ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
             )
-            _refuse(given, f"is set without {_option(missing)}; set both, or neither")
+            _refuse(
+                f"option {_option(given)} is set without {_option(missing)}",
+                "set both zookeeperCertFile and zookeeperKeyFile, or neither",
+            )
         with_password = self.auth in _WITH_PASSWORD
         if with_password and not self.user:
-            _refuse("user", f"is missing for zookeeperAuth {self.auth}; set the user's name")
+            _refuse(
+                f"option zookeeperUser is missing for zookeeperAuth {self.auth}",
+                "set zookeeperUser to the name of the user",
+            )
         if self.auth == "digest" and ":" in (self.user or ""):
-            _refuse("user", "has a ':', which digest does not allow; use another name")
+            _refuse(
+                "option zookeeperUser contains a ':', which digest does not allow",
+                "use a user name without ':'",
+            )
         for name in ("user", "password", "password_file"):
             if getattr(self, name) is not None and not with_password:
-                _refuse(name, f"is set, but zookeeperAuth is {self.auth}; use digest or sasl")
+                _refuse(
+                    f"option {_option(name)} is set, but zookeeperAuth is {self.auth}",
+                    "set zookeeperAuth to digest or sasl",
+                )
         if self.password is not None and self.password_file is not None:
             _refuse(
-                "password",
-                "is set although zookeeperPasswordFile is set; set only one of the two",
+                "options zookeeperPassword and zookeeperPasswordFile are both set",
+                "set only one of the two options",
             )
         if self.acl in ("creator", "creator-read") and not self.has_identity:
             _refuse(
-                "acl",
-                f"is {self.acl!r}, but this client has no identity that could own a znode; set "
-                "zookeeperAuth, or zookeeperCertFile",
+                f"option zookeeperAcl is {self.acl!r}, but this client has no identity that could "
+                "own a znode",
+                "set zookeeperAuth or zookeeperCertFile",
             )
 
     def __repr__(self) -> str:
@@ -116,32 +134,33 @@ class ZookeeperSecurity:
         password = os.environ.get(PASSWORD_VARIABLE, "")
         if self.password_file is None and not password:
             _refuse(
-                "password",
-                f"is missing for zookeeperUser {self.user}; set zookeeperPasswordFile, or set "
-                f"the environment variable {PASSWORD_VARIABLE}",
+                f"option zookeeperPassword is missing for zookeeperUser {self.user}",
+                f"set zookeeperPasswordFile, or the environment variable {PASSWORD_VARIABLE}",
             )
         if self.password_file is not None:
             lines = _text("password_file", self.password_file).splitlines()
             password = lines[0] if lines else ""
             if not password:
                 _refuse(
-                    "password_file", f"{self.password_file!r} has no password in its first line"
+                    f"option zookeeperPasswordFile {self.password_file!r} has no password in its "
+                    "first line"
                 )
         return replace(self, password=password, password_file=None)
 
     def check_usable(self, address: str) -> None:
         """Raise `InvalidStoreSettingError` for a need that this machine or address cannot meet."""
         if address.startswith(EMBEDDED_PREFIX) and (self.tls or self.auth in _NEEDS):
+            option = _option("tls" if self.tls else "auth")
             _refuse(
-                "tls" if self.tls else "auth",
-                f"is not possible with {address}, which supports neither TLS nor authentication; "
-                f"omit {_option('tls' if self.tls else 'auth')}",
+                f"option {option} is not possible with {address}, because the embedded ZooKeeper "
+                "supports neither TLS nor authentication",
+                f"omit {option}",
             )
         for package in _NEEDS.get(self.auth, ()):
             if importlib.util.find_spec(package) is None:
                 _refuse(
-                    "auth",
-                    f"{self.auth!r} needs the package {package}, which is not installed here; "
+                    f"option zookeeperAuth {self.auth!r} needs the package {package}, which is not "
+                    "installed here",
                     f"run pip install {_DISTRIBUTIONS[package]}",
                 )
 
@@ -152,7 +171,7 @@ class ZookeeperSecurity:
         try:
             context = ssl.create_default_context(cadata=authorities)
         except (ssl.SSLError, ValueError):
-            _refuse("ca_file", f"{self.ca_file!r} contains no certificate in PEM format")
+            _refuse(f"option zookeeperCaFile {self.ca_file!r} has no certificate in PEM format")
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.verify_hostname
         if self.cert_file is not None and self.key_file is not None:
@@ -162,9 +181,9 @@ class ZookeeperSecurity:
                 context.load_cert_chain(self.cert_file, self.key_file, password=_refuse_encrypted)
             except ssl.SSLError:
                 _refuse(
-                    "cert_file",
-                    f"{self.cert_file!r} and zookeeperKeyFile {self.key_file!r} are not a "
-                    "matching certificate and key in PEM format; use files that belong together",
+                    f"option zookeeperCertFile {self.cert_file!r} and zookeeperKeyFile "
+                    f"{self.key_file!r} are not a matching certificate and key in PEM format",
+                    "use a certificate and a key that belong together",
                 )
         return context
 
@@ -192,22 +211,28 @@ def _option(name: str) -> str:
     return "zookeeper" + "".join(part.capitalize() for part in name.split("_"))
 
 
-def _refuse(name: str, what: str) -> NoReturn:
-    raise InvalidStoreSettingError(f"option {_option(name)} {what}") from None
+def _refuse(message: str, remedy: str = "") -> NoReturn:
+    raise InvalidStoreSettingError(message, remedy) from None
 
 
 def _text(name: str, path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as exc:
-        _refuse(name, f"{path!r} cannot be read: {exc.strerror}; it must be on this machine")
+        _refuse(
+            f"option {_option(name)} {path!r} cannot be read: {exc.strerror}",
+            "put the file on this machine, or correct its path",
+        )
     except UnicodeDecodeError:
-        _refuse(name, f"{path!r} is not text; use a PEM file")
+        _refuse(f"option {_option(name)} {path!r} is not a text file", "use a PEM file")
 
 
 def _refuse_encrypted() -> NoReturn:
     """OpenSSL would ask on the terminal."""
-    _refuse("key_file", "is encrypted; use a key without a passphrase that only its user can read")
+    _refuse(
+        "the key in option zookeeperKeyFile is encrypted",
+        "use a key without a passphrase, in a file that only its user can read",
+    )
 
 
 OPEN = ZookeeperSecurity()

@@ -44,7 +44,7 @@ class ConnectString:
             raise InvalidStoreSettingError(
                 f"{text!r} is not a ZooKeeper connect string, because it has a server after the "
                 "chroot",
-                "use host:port,host:port/chroot, with the chroot once, at the end",
+                "use the form host:port,host:port/chroot, with the chroot only at the end",
             )
         parts = [valid_name("ZooKeeper chroot", part) for part in chroot.split("/") if part]
         servers = []
@@ -114,15 +114,15 @@ def ask_server(
     except TimeoutError as exc:
         raise StoreUnavailableError(
             f"{where} did not answer within {timeout_s:g} s",
-            "check that the server runs, that no firewall blocks it, and whether it requires TLS "
-            "(option zookeeperTls)",
+            "check that the server runs, that no firewall blocks it, and that option "
+            "zookeeperTls is true if the server requires TLS",
         ) from exc
     except (ssl.SSLError, ConnectionResetError):
         return ServerWords()  # it is there, and wants TLS, none, or another certificate
     except OSError as exc:
         raise StoreUnavailableError(
             f"{where} cannot be reached ({exc.strerror or type(exc).__name__})",
-            "check the server's address, and that the server runs",
+            "check the address of the server, and check that the server runs",
         ) from exc
     return parse_words(answer.decode(errors="replace"))
 

@@ -149,21 +149,23 @@ def refusal_sentence(exc: OSError) -> str:
     if isinstance(exc, ssl.SSLCertVerificationError):
         if "ostname mismatch" in exc.verify_message or "IP address mismatch" in exc.verify_message:
             return (
-                "the server's certificate was issued for another host name; use that name in "
-                "option zookeeper, or set zookeeperVerifyHostname to false"
+                "the certificate of the server was issued for another host name; use the host "
+                "name of the certificate in option zookeeper, or set zookeeperVerifyHostname to "
+                "false"
             )
         return (
-            f"the server's certificate is not trusted ({exc.verify_message}); set option "
-            "zookeeperCaFile to the certificate of the authority that signed it"
+            f"the certificate of the server is not trusted ({exc.verify_message}); set option "
+            "zookeeperCaFile to the certificate of the authority that signed the server's "
+            "certificate"
         )
     if isinstance(exc, ssl.SSLError) and "CERTIFICATE" in (exc.reason or ""):
         return (
-            "the server does not accept the client's certificate, or requires one; check options "
-            "zookeeperCertFile and zookeeperKeyFile"
+            "the server does not accept the client certificate, or requires a client "
+            "certificate; check options zookeeperCertFile and zookeeperKeyFile"
         )
     return (
-        "the server ended the TLS handshake; check that option zookeeper has the secure port, and "
-        "set zookeeperCertFile if the server requires a certificate"
+        "the server ended the TLS handshake; check that option zookeeper contains the secure "
+        "port, and set zookeeperCertFile if the server requires a client certificate"
     )
 
 
@@ -422,7 +424,7 @@ class ZookeeperTree:
         if not servers.is_known():
             raise StoreUnavailableError(
                 f"no host name of the ZooKeeper address {self._address!r} can be resolved",
-                "check the names",
+                "check the host names in option zookeeper",
             )
         security = self._security.loaded()
         decided = threading.Event()
@@ -509,38 +511,39 @@ class ZookeeperTree:
             return StoreUnavailableError(
                 f"ZooKeeper at {self._address} accepted the connection, but opened no session "
                 f"within {self._connect_timeout_s:g} s",
-                "check that the server runs, and whether it requires TLS (option zookeeperTls)",
+                "check that the server runs, and that option zookeeperTls is true if the "
+                "server requires TLS",
             )
         return self._unavailable(self._connect_timeout_s)
 
     def _unavailable(self, waited_s: float) -> StoreUnavailableError:
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} did not answer within {waited_s:g} s",
-            "check that the servers are running and can be reached from here",
+            "check that the servers run and can be reached from this machine",
         )
 
     def _translated(self, exc: Exception, where: str) -> StateError:
         if isinstance(exc, kazoo_errors.AuthFailedError):
             return StoreAccessError(
                 f"ZooKeeper at {self._address} does not accept {self._security.identity()}",
-                "check the user and the password (option zookeeperPasswordFile)",
+                "check the options zookeeperUser and zookeeperPasswordFile",
             )
         if isinstance(exc, kazoo_errors.NoAuthError):
             return StoreAccessError(
                 f"ZooKeeper at {self._address} denies access to {where} for "
                 f"{self._security.identity()}",
-                "check the user and password, or the ACL of the znode",
+                "check the user and the password, or the ACL of the znode",
             )
         if isinstance(exc, kazoo_errors.InvalidACLError):
             return StoreAccessError(
                 f"ZooKeeper at {self._address} has not authenticated this client: option "
                 f"zookeeperAcl {self._security.node_acl!r} needs an identity that can own {where}",
-                "check that the server supports the authentication that option zookeeperAuth names",
+                "check that the server supports the authentication in option zookeeperAuth",
             )
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} refused a request for {where} ({type(exc).__name__} "
             f"{exc})",
-            "see the server's log",
+            "read the log of the ZooKeeper server",
         )
 
 

@@ -61,7 +61,7 @@ def test_the_second_owner_acquires_it_when_the_first_releases_it(
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.ownership.acquire, OTHER, timeout_s=60)
         wait_until(lambda: "process 4242 on host-a" in caplog.text)
-        assert "waits up to 60 s for the ownership" in caplog.text
+        assert "waits up to 60 s until it can take over" in caplog.text
         assert not waiting.done()
         first.ownership.release()
         assert waiting.result(timeout=30) == 2
@@ -154,7 +154,7 @@ def test_a_stream_created_again_under_its_name_is_refused_with_the_command_that_
     ):
         store.identity.bind(again)
     other = msgspec.structs.replace(IDENTITY, arn="arn:aws:kinesis:us-east-1:1:stream/flights")
-    with pytest.raises(StreamMismatchError, match=f"{IDENTITY.arn}, not to {other.arn}"):
+    with pytest.raises(StreamMismatchError, match=f"{IDENTITY.arn}, not to stream {other.arn}"):
         store_world.open().identity.bind(other)
     assert store.identity.read() == IDENTITY
 

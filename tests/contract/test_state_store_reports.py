@@ -67,7 +67,7 @@ def test_a_zombies_late_report_is_refused(
     new = store.reports.open("1-aa", "new")
     for report in (SMALL, failures(10_000)):
         with pytest.raises(
-            ConflictError, match="report of batch 1-aa was opened by another process"
+            ConflictError, match="another process opened or removed the report of batch 1-aa"
         ):
             zombie.reports.finish(old, report)
     store.reports.finish(new, failures(2))
@@ -285,7 +285,7 @@ def test_only_the_owner_takes_the_mark_off(store_world: StoreWorld) -> None:
     """
     store = owned(store_world)
     store.reports.mark_tracked(BLOCKING)
-    with pytest.raises(StaleOwnerError, match="acquire the ownership first"):
+    with pytest.raises(StaleOwnerError, match="acquire the ownership of"):
         store_world.open().reports.clear_policy()
     store_world.lose_session(store)
     new = owned(store_world, OTHER)

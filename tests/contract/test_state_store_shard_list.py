@@ -67,7 +67,7 @@ def test_a_list_that_is_removed_is_none(store_world: StoreWorld) -> None:
 def test_the_first_task_that_tries_leads_and_writes_the_list(store_world: StoreWorld) -> None:
     """Other tasks are refused, also with the same list. Trying again changes nothing."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
-    with pytest.raises(NotListerError, match="nothing was written"):
+    with pytest.raises(NotListerError, match="this task wrote no list"):
         first.shard_list.save(["a"])
     assert (
         second.shard_list.try_lead(),
@@ -126,9 +126,9 @@ def test_the_owner_of_the_whole_always_leads(store_world: StoreWorld) -> None:
     assert store.shard_list.try_lead()
     store.shard_list.save(["a"])
     assert store_world.children("epoch") == []
-    with pytest.raises(StaleOwnerError, match="acquire the ownership first"):
+    with pytest.raises(StaleOwnerError, match="acquire the ownership of"):
         store_world.open().shard_list.try_lead()
-    with pytest.raises(StaleOwnerError, match="acquire the ownership first"):
+    with pytest.raises(StaleOwnerError, match="acquire the ownership of"):
         store_world.open().shard_list.save(["b"])
 
 

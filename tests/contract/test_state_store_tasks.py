@@ -128,7 +128,7 @@ def test_a_store_owns_one_share_at_a_time(store_world: StoreWorld) -> None:
     for other in (None, TaskShare(1, 2)):
         with pytest.raises(
             ValueError,
-            match=r"this store owns task 0 of 2 of application .*; release the ownership first",
+            match=r"this process owns task 0 of 2 of application .*; release the ownership first",
         ):
             store.ownership.acquire(OWNER, timeout_s=0, task=other)
     store.ownership.release()
@@ -139,7 +139,7 @@ def test_a_foreign_node_below_owner_is_named_in_an_error(store_world: StoreWorld
     """It is neither waited for nor removed."""
     store_world.put("owner/somebody", b"")
     with pytest.raises(
-        StoredDataError, match=r"flights/owner/somebody is not the znode of a task; remove it"
+        StoredDataError, match=r"flights/owner/somebody does not have the name of a task; remove it"
     ):
         store_world.open().ownership.acquire(OWNER, timeout_s=0)
 
@@ -204,7 +204,11 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
             TaskShare(0, 4),
             r"with a total of 3 tasks, not 4 \(task 2 of 3 is process 4242 on .*with a total of 3",
         ),
-        (TaskShare(1, 3), None, "by task 1 of 3, process 4242 on host-a.*stop all tasks first"),
+        (
+            TaskShare(1, 3),
+            None,
+            "by task 1 of 3, process 4242 on host-a.*stop all tasks of the application first",
+        ),
         (None, TaskShare(0, 2), "by process 4242 on host-a.*use another application name$"),
         (
             TaskShare(0, 1),
@@ -216,7 +220,7 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
             TaskShare(0, 2),
             "by process 4242 .*stop .*use another application name$",
         ),
-        (None, None, "process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that process"),
+        (None, None, "process 4242 on host-a, since 2013-01-01T00:26:40Z; stop the other process"),
         (
             TaskShare(1, 3),
             TaskShare(1, 3),

@@ -118,7 +118,7 @@ def test_the_state_of_a_deleted_stream_is_a_failure(
     assert after.returncode == 1
     found = findings(after)["ZooKeeper", "state"]
     assert found["verdict"] == "failed"
-    assert f"belongs to stream {arn}, not to arn:aws:kinesis:" in found["sentence"]
+    assert f"belongs to stream {arn}, not to stream arn:aws:kinesis:" in found["sentence"]
     assert "kinesis-spout reset" in found["sentence"]
 
 

@@ -176,7 +176,7 @@ def test_a_store_is_pickled_without_its_connection(
     try:
         assert copy.plans.append_log("1-aa", 0, log_of(3), None) == 0
         assert store.plans.read_log("1-aa", 0).log == log_of(3)
-        with pytest.raises(StateError, match="acquire the ownership first"):
+        with pytest.raises(StateError, match="acquire the ownership of"):
             copy.plans.close("1-aa")
     finally:
         copy.close()

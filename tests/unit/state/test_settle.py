@@ -37,10 +37,12 @@ def test_a_plan_before_the_last_settled_one_is_refused() -> None:
     another plan.
     """
     assert settle_shard(READ, EMPTY, "4-b").settled_plan == "4-b"
-    told = f"batch 3-b does not fit .* shard {SHARD}: the later batch 4-a is stored already"
+    told = (
+        f"batch 3-b does not fit .* {SHARD}: the outcomes of the later batch 4-a are already stored"
+    )
     with pytest.raises(PlanMismatchError, match=told):
         settle_shard(READ, EMPTY, "3-b")
-    with pytest.raises(PlanMismatchError, match="batch 10-a is stored already"):
+    with pytest.raises(PlanMismatchError, match="batch 10-a are already stored"):
         settle_shard(replace(READ, settled_plan="10-a"), EMPTY, "9-a")
 
 
@@ -226,7 +228,7 @@ def test_a_range_that_was_read_from_another_position_than_the_states_is_refused(
 ) -> None:
     """Another process has read on, or the state was restored: acking it would skip records."""
     elsewhere = replace(STATE, read_position=Position.after(seq(45)))
-    told = f"{PLAN} does .* {SHARD}: the batch was read from .*, but the read position is AFTER:45$"
+    told = f"{PLAN} does .* {SHARD}: .*, but the stored read position is AFTER:45$"
     with pytest.raises(PlanMismatchError, match=told):
         settled(state=elsewhere, end=replace(RETRIED, position=of_end))
     one, empty = replace(SLICE, max_records=1), ShardReadResult(shard_id=SHARD, position=of_end)
@@ -260,7 +262,7 @@ def test_a_retry_that_is_stored_otherwise_than_it_was_planned_is_refused(
     """
     state = replace(STATE, unresolved=(stored, OTHER, RANGE))
     with pytest.raises(
-        PlanMismatchError, match=rf"retry 10 to 10, attempt 2, is stored as {told} attempts"
+        PlanMismatchError, match=rf"10 to 10 in attempt 2, but the stored range is {told} attempts"
     ):
         settled(state=state)
 
@@ -276,15 +278,15 @@ def test_a_rejected_record_is_settled_like_any_other() -> None:
 @pytest.mark.parametrize(
     ("left", "what"),
     [
-        ([waiting(45)], "45 to 45 was not read, or not as one range"),
-        ([waiting(9)], "9 to 9 was not read, or not as one range"),
-        ([waiting(100)], "100 to 100 was not read, or not as one range"),
-        ([waiting(40)], "40 to 40 was not read, or not as one range"),
-        ([waiting(38, 55, count=3)], "38 to 55 was not read, or not as one range"),
-        ([waiting(10, 20, count=2)], "10 to 20 was not read, or not as one range"),
-        ([waiting(60), waiting(50)], "its records are not in ascending order$"),
-        ([waiting(60), waiting(60)], "its records are not in ascending order$"),
-        ([waiting(60, 70, count=3), waiting(65)], "its records are not in ascending order$"),
+        ([waiting(45)], "45 to 45 were not read by the batch"),
+        ([waiting(9)], "9 to 9 were not read by the batch"),
+        ([waiting(100)], "100 to 100 were not read by the batch"),
+        ([waiting(40)], "40 to 40 were not read by the batch"),
+        ([waiting(38, 55, count=3)], "38 to 55 were not read by the batch"),
+        ([waiting(10, 20, count=2)], "10 to 20 were not read by the batch"),
+        ([waiting(60), waiting(50)], "are not in ascending order$"),
+        ([waiting(60), waiting(60)], "are not in ascending order$"),
+        ([waiting(60, 70, count=3), waiting(65)], "are not in ascending order$"),
         ([waiting(60, 70, count=1)], "cannot be split out"),
         ([waiting(60, count=2)], "cannot be split out"),
         ([waiting(60, 70, count=19)], "cannot be split out"),
@@ -307,9 +309,13 @@ def test_an_outcome_that_does_not_fit_what_was_read_is_refused(
 @pytest.mark.parametrize("done", [4, -1])
 def test_more_retries_than_were_planned_are_refused(done: int) -> None:
     """Also if no slice is given."""
-    with pytest.raises(PlanMismatchError, match=f"says that {done} of 3 planned retries were read"):
+    with pytest.raises(
+        PlanMismatchError, match=f"counts {done} read retries, but the batch planned 3"
+    ):
         settled(end=replace(RETRIED, retries_done=done))
-    with pytest.raises(PlanMismatchError, match=f"says that {done} of 0 planned retries were read"):
+    with pytest.raises(
+        PlanMismatchError, match=f"counts {done} read retries, but the batch planned 0"
+    ):
         settle_shard(STATE, replace(RETRIED, retries_done=done), PLAN)
 
 

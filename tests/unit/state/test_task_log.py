@@ -69,25 +69,25 @@ def test_nothing_is_appended_to_a_sealed_log() -> None:
     assert TaskLog().extended((), seal=True) == TaskLog(sealed=True)
     sealed = log(read(1, 2)).extended((), seal=True)
     for entries in ([read(3, 4)], []):
-        with pytest.raises(TaskLogError, match=r"^the log is sealed.* to it$"):
+        with pytest.raises(TaskLogError, match=r"^the log of the task is complete"):
             sealed.extended(entries, seal=True)
 
 
 @pytest.mark.parametrize(
     ("before", "entry", "message"),
     [
-        ([read(1, 5)], read(5, 6), "the entry from 5 follows an entry up to 5"),
-        ([read(1, 5)], read(2, 3), "the entry from 2 follows an entry up to 5"),
-        ([read(1, 5), read()], read(5, 6), "the entry from 5 follows an entry up to 5"),
-        ([read(1, 5, at_shard_end=True)], read(6, 6), "records follow the shard's end"),
-        ([read(at_shard_end=True)], read(6, 6), "records follow the shard's end"),
-        ([read(at_shard_end=True), read()], read(6, 6), "records follow the shard's end"),
-        ([read(7, 8)], RETRIED, "retries follow other records"),
-        ([read(7, 8)], read(retries_done=1, retry_rows=1), "retries follow other records"),
-        ([RETRIED], RETRIED, "retries follow other records"),
-        ([RETRIED, read()], RETRIED, "retries follow other records"),
-        ([read(7, 8)], read(retry_rows=1, retry_part=PART), "retries follow other records"),
-        ([read(retry_rows=1, retry_part=PART)], RETRIED, "retries follow other records"),
+        ([read(1, 5)], read(5, 6), "starts at 5, but the previous entry ends at 5"),
+        ([read(1, 5)], read(2, 3), "starts at 2, but the previous entry ends at 5"),
+        ([read(1, 5), read()], read(5, 6), "starts at 5, but the previous entry ends at 5"),
+        ([read(1, 5, at_shard_end=True)], read(6, 6), "records after the end of the shard"),
+        ([read(at_shard_end=True)], read(6, 6), "records after the end of the shard"),
+        ([read(at_shard_end=True), read()], read(6, 6), "records after the end of the shard"),
+        ([read(7, 8)], RETRIED, "retries after new records"),
+        ([read(7, 8)], read(retries_done=1, retry_rows=1), "retries after new records"),
+        ([RETRIED], RETRIED, "retries after new records"),
+        ([RETRIED, read()], RETRIED, "retries after new records"),
+        ([read(7, 8)], read(retry_rows=1, retry_part=PART), "retries after new records"),
+        ([read(retry_rows=1, retry_part=PART)], RETRIED, "retries after new records"),
         ([], read(1, 2, count=0), "counts 0 records from 1 to 2"),
         ([], read(1, 2, first=None), "counts 2 records from None to 2"),
         ([], read(1, 2, last=None), "counts 2 records from 1 to None"),

@@ -73,13 +73,15 @@ def test_the_state_of_an_earlier_stream_is_refused_with_both_times() -> None:
     """And with what the records that the present stream contains depend on."""
     seen = look(identity=RECREATED).now
     then, now = map(Position.at_timestamp, (RECREATED.created_ms, seen.stream.created_ms))
-    both = f"the stream created at {then}, but the current stream was created at {now};"
+    both = f"the stream that was created at {then}, but the current stream was created at {now};"
     with pytest.raises(StreamMismatchError, match=both):
         refuse_another_stream(seen)
-    with pytest.raises(StreamMismatchError, match="from TRIM_HORIZON: from LATEST, the job skips"):
+    with pytest.raises(StreamMismatchError, match="a job that starts at LATEST skips"):
         refuse_another_stream(seen)
     moved = look(identity=replace(RECREATED, arn="arn:elsewhere")).now
-    with pytest.raises(StreamMismatchError, match="to stream arn:elsewhere, not to arn:aws:"):
+    with pytest.raises(
+        StreamMismatchError, match="to stream arn:elsewhere, not to stream arn:aws:"
+    ):
         refuse_another_stream(moved)
 
 

@@ -195,9 +195,9 @@ TWO_TO_THREE = waiting(2, 3, count=2)
         ),
         (None, [TWO_TO_THREE, waiting(3)], Position.after(seq(4)), "3 to 3 overlap .* before 3"),
         (seq(7), [waiting(7)], Position.after(seq(9)), "7 to 7 overlap .* before 7"),
-        (seq(9), [], Position.after(seq(5)), "read position AFTER:5 lies before 9"),
-        (seq(9), [], Position.at(seq(9)), "read position AT:9 lies before 9"),
-        (None, [TWO_TO_THREE], Position.after(seq(2)), "read position AFTER:2 lies before 3"),
+        (seq(9), [], Position.after(seq(5)), "read position AFTER:5 is before 9"),
+        (seq(9), [], Position.at(seq(9)), "read position AT:9 is before 9"),
+        (None, [TWO_TO_THREE], Position.after(seq(2)), "read position AFTER:2 is before 3"),
     ],
 )
 def test_a_stored_state_that_contradicts_itself_is_refused(

@@ -32,11 +32,11 @@ MARK = "marked-password"
             "option zookeeperCertFile is set without zookeeperKeyFile",
         ),
         ({"auth": "sasl"}, "option zookeeperUser is missing for zookeeperAuth sasl"),
-        ({"auth": "digest", "user": "a:b"}, "option zookeeperUser has a ':'"),
+        ({"auth": "digest", "user": "a:b"}, "option zookeeperUser contains a ':'"),
         ({"password": MARK}, "option zookeeperPassword is set, but zookeeperAuth is none"),
         (
             {"auth": "digest", "user": "a", "password": MARK, "password_file": "f"},
-            "option zookeeperPassword is set although zookeeperPasswordFile is set",
+            "options zookeeperPassword and zookeeperPasswordFile are both set",
         ),
         ({"acl": "creator"}, "option zookeeperAcl is 'creator', but this client has no identity"),
     ],
