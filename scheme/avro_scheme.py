@@ -265,8 +265,8 @@ def avro_reader(schema: str, reader_schema: str | None) -> AvroReader:
         fastavro = import_module("fastavro")
     except ImportError:
         raise SchemeDefinitionError(
-            "AvroScheme needs fastavro, which is not installed",
-            "install kinesis-spout with its extra avro, also on the executors",
+            "AvroScheme needs the package fastavro, which is not installed",
+            "install kinesis-spout with its pip extra avro on the driver and on the executors",
         ) from None
     parsed, names = _parsed(fastavro, schema)
     bytes_at_least(parsed, names)  # raises

@@ -144,8 +144,8 @@ def _entered(body: Any, path: str, inside: tuple[str, ...]) -> tuple[str, ...]:
     if name in inside:
         raise SchemeDefinitionError(
             f"the Avro schema is recursive: {name} contains itself at {path or name!r}",
-            "Spark has no recursive types; remove that field from the producer's schema, or "
-            "read the records with RawScheme()",
+            "Spark has no recursive types; remove the recursive field from the producer's "
+            "schema, or read the records with RawScheme()",
         )
     return (*inside, name)
 
@@ -196,7 +196,8 @@ def bytes_at_least(
             size = body["size"]
             if type(size) is not int or size < 0:
                 raise SchemeDefinitionError(
-                    f"the Avro fixed at {path!r} has size {size!r}", "set size to a number of bytes"
+                    f"the Avro type fixed at {path!r} has size {size!r}",
+                    "set the size to a number of bytes above 0",
                 )
             return size
         case "float":
@@ -213,8 +214,8 @@ def bytes_at_least(
             if not bytes_at_least(body["items"], names, path + "[]", inside):
                 raise SchemeDefinitionError(
                     f"the Avro schema has an array at {path!r} whose items take no bytes",
-                    "use items of a type that takes bytes: otherwise a few bytes could encode "
-                    "any number of items",
+                    "use an item type that takes bytes, because otherwise a few bytes could "
+                    "encode any number of items",
                 )
         case "map":
             bytes_at_least(body["values"], names, path + "{}", inside)
@@ -316,7 +317,7 @@ class AvroColumns:
             case "null":
                 raise SchemeDefinitionError(
                     f"the Avro field {path!r} has only the type null",
-                    "pass a reader_schema without this field",
+                    f"pass a reader_schema without the field {path}",
                 )
         logical = logical_of(kind, body if isinstance(body, dict) else {})
         if logical is not None:

@@ -121,11 +121,12 @@ class Compressed(WrappingScheme):
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
             raise SchemeDefinitionError(
-                f"codec {self.codec!r} is not known", f"use one of {', '.join(CODECS)}"
+                f"the codec {self.codec!r} is not known", f"use one of {', '.join(CODECS)}"
             )
         if not 0 < self.max_bytes < 1 << 30:
             raise SchemeDefinitionError(
-                f"max_bytes is {self.max_bytes}", "use a number of bytes from 1 to 1 GiB"
+                f"the argument max_bytes is {self.max_bytes}",
+                "set max_bytes to a number of bytes from 1 to 1 GiB",
             )
         arrow_struct(self.schema_ddl)
 

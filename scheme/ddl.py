@@ -141,7 +141,7 @@ class _Parser:
                 raise SchemeDefinitionError(
                     f"schema {self._ddl!r}: {seen[name.lower()]!r} and {name!r} are the same name "
                     "in Spark",
-                    "rename one of the two fields",
+                    f"rename the field {name}",
                 )
             seen[name.lower()] = name
         return pa.struct(fields)
@@ -191,11 +191,11 @@ class _Parser:
             self._expect(")")
         if not 1 <= precision <= _MAX_PRECISION or scale > precision:
             rule = (
-                f"use a precision from 1 to {_MAX_PRECISION} and a scale that is not above the "
+                f"use a precision from 1 to {_MAX_PRECISION}, and a scale that is at most the "
                 "precision"
             )
             raise SchemeDefinitionError(
-                f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is not a type", rule
+                f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is not a type of Spark", rule
             )
         return pa.decimal128(precision, scale)
 

@@ -18,8 +18,8 @@ _PLAIN = {
 }
 _WITH_ARGUMENT = {"json": "JsonScheme", "dynamodb": "DynamoDbScheme"}
 FORMS = (
-    "text, raw, cloudwatch-logs, dynamodb, dynamodb:DDL or json:DDL; one of these after auto+, "
-    "gzip+, zlib+ or zstd+; or MODULE:NAME of a scheme of your own"
+    "text, raw, cloudwatch-logs, dynamodb, dynamodb:DDL or json:DDL; one of these names with the "
+    "prefix auto+, gzip+, zlib+ or zstd+; or the MODULE:NAME of your own scheme"
 )
 
 
@@ -46,11 +46,12 @@ def _own(module: str, name: str) -> RecordScheme:
     except Exception as exc:
         raise SchemeDefinitionError(
             f"scheme {module}:{name} cannot be loaded ({type(exc).__name__}: {exc})",
-            "name an object of a module on PYTHONPATH, or a class that needs no arguments",
+            "pass the name of an object, or of a class that needs no arguments, in a module "
+            "on PYTHONPATH",
         ) from exc
     if not isinstance(scheme, RecordScheme):
         raise SchemeDefinitionError(
-            f"{module}:{name} is not a scheme (decoder)",
-            "implement the methods of scheme.RecordScheme",
+            f"the object {module}:{name} is not a scheme (decoder)",
+            "implement the methods of scheme.RecordScheme in this object",
         )
     return scheme

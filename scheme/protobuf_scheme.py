@@ -79,8 +79,8 @@ class ProtobufScheme(PayloadScheme):
         else:
             raise SchemeDefinitionError(
                 f"ProtobufScheme got a {type(message).__name__}",
-                "pass a generated class, its DESCRIPTOR, or the bytes of a descriptor set and "
-                "the name of the message",
+                "pass a generated class, the DESCRIPTOR of a class, or the bytes of a descriptor "
+                "set and the name of the message",
             )
         object.__setattr__(self, "descriptors", files)
         object.__setattr__(self, "name", name)
@@ -156,7 +156,7 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
         raise SchemeDefinitionError(
             f"the descriptor set has no usable message {name}: {exc}",
             "create the descriptor set with protoc --include_imports --descriptor_set_out, and "
-            "pass the full name, package included",
+            "pass the full name of the message with its package",
         ) from None
     root = _Columns(recursion_depth).message(descriptor, descriptor.full_name, ())
     if root is None:
@@ -167,7 +167,7 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
     if not pa.types.is_struct(root.type):
         raise SchemeDefinitionError(
             f"the Protobuf message {name} cannot be decoded into columns",
-            "pass a message of your own schema",
+            "pass a message type of your own schema",
         )
     return _ProtobufReader(
         ddl=members_ddl(root.type),
@@ -339,8 +339,8 @@ class _Columns:
                 if not self._recursion_depth:
                     raise SchemeDefinitionError(
                         f"the Protobuf message {inner.full_name} contains itself at {path}.{name}",
-                        "Spark has no recursive types; pass recursion_depth, how many times it may "
-                        "contain itself in a record",
+                        "Spark has no recursive types; set recursion_depth to the number of "
+                        "times that the message may contain itself in a record",
                     )
                 deepest.append(_absent(field))
                 continue

@@ -90,8 +90,8 @@ def test_a_named_type_is_used_again_by_its_name() -> None:
         ("{", "the Avro schema is not valid: JSONDecodeError"),
         ({"type": "array"}, "the Avro schema is not valid: KeyError"),
         ("unknown", "the Avro schema is not valid: UnknownType"),
-        ({"type": "fixed", "name": "F", "size": -1}, "the Avro fixed at 'value' has size -1"),
-        (record({"type": "fixed", "name": "F", "size": "x"}), "Avro fixed at 'f0' has size 'x'"),
+        ({"type": "fixed", "name": "F", "size": -1}, "the Avro type fixed at 'value' has size -1"),
+        (record({"type": "fixed", "name": "F", "size": "x"}), "type fixed at 'f0' has size 'x'"),
         (record(["null", "R"]), "recursive: R contains itself at 'f0'"),
         (record({"type": "array", "items": record({"type": "map", "values": "R"}, name="X")}),
          "recursive: R contains itself at 'f0[].f0{}'"),
@@ -216,5 +216,5 @@ def test_a_schema_is_the_same_as_text_and_as_a_dict() -> None:
 
 def test_without_fastavro_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(SchemeDefinitionError, match="with its extra avro"):
+    with pytest.raises(SchemeDefinitionError, match="with its pip extra avro"):
         AvroScheme(record("int", name="NotReadBefore"))
