@@ -46,8 +46,8 @@ def aws_page() -> str:
         "## IAM policies",
         *(_policy(policy) for policy in POLICIES),
         "### Assume a role",
-        "This policy is for the identity of a process with `roleArn`. The role itself needs the "
-        "policy of its use.",
+        "This policy is for the identity of a process that uses `roleArn`. The assumed role "
+        "itself needs the policy of its use.",
         block(
             "json",
             _document(
@@ -72,9 +72,10 @@ def document_of(policy: Policy) -> str:
 
 
 def _call(operation: str, call: Call) -> str:
-    known = _defaults()
+    title = _title(operation)
+    known = {**_defaults(), "request": f"{title} request"}
     return page(
-        f"### {_title(operation)}",
+        f"### {title}",
         f"IAM action: {code(call.action)}.",
         table(
             ("caller", "requests"),
@@ -88,7 +89,8 @@ def _policy(policy: Policy) -> str:
         f"### {policy.title}",
         f"This policy is for {policy.needed_by}.",
         block("json", document_of(policy)),
-        f"Omit `{policy.kms}` unless the stream is encrypted with a KMS key of your own."
+        f"Omit the permission `{policy.kms}` unless the stream is encrypted with a KMS key "
+        "of your own."
         if policy.kms
         else "",
     )

@@ -20,10 +20,10 @@ def columns_page() -> str:
         "## The source",
         _table(source),
         "## Dead letters",
-        f"Version {SCHEMA_VERSION} of the schema, of Spark, of `consume --dead-letter` and of the "
-        "spout's `DeadLetter.to_json()`.",
+        f"This table shows version {SCHEMA_VERSION} of the schema of dead letters, which Spark, "
+        "`consume --dead-letter` and the spout's `DeadLetter.to_json()` write.",
         _table([column[:3] for column in LETTER_COLUMNS]),
-        "A line of JSON may also have these members:",
+        "A dead letter that is a line of JSON may also have these members:",
         _table([column[:3] for column in LINE_MEMBERS]),
     )
 

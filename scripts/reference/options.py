@@ -39,14 +39,14 @@ def options_page() -> str:
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
-    return table(("option and field", "default", "meaning"), rows)
+    return table(("option and field", "default", "values", "meaning"), rows)
 
 
 def _row(field: str, option: Option) -> tuple[str, ...]:
     default = REQUIRED if option.required else code(option.default or "")
     if field in ONE_OF:
-        default = f"{REQUIRED}, one of two"
-    bounds = f"; {option.bounds}" if option.bounds else ""
+        other = next(name for name in ONE_OF if name != field)
+        default = f"{REQUIRED} without {code(OPTIONS[other].name)}"
     secret = " (secret)" if option.secret else ""
     names = " ".join(dict.fromkeys(code(name) for name in (option.name, field) if name))
-    return names, default, plain(option.meaning) + bounds + secret
+    return names, default, option.bounds or "", plain(option.meaning) + secret

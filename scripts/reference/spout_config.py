@@ -18,16 +18,16 @@ from state.retry_policy import RetryPolicy
 def spout_config_page() -> str:
     parts = [
         table(
-            ("field", "type", "meaning"),
+            ("field", "type", "default", "meaning"),
             [
-                (code(field.name), _type(field), _meaning(field.name))
+                (code(field.name), code(field.type), _default(field), _meaning(field.name))
                 for field in fields(SpoutConfig)
             ],
         )
     ]
     for kind in (RetryPolicy, ReadRate, AwsConfig):
-        rows = [(code(one.name), _type(one)) for one in fields(kind)]
-        parts.append(f"## `{kind.__name__}`\n\n{table(('field', 'type'), rows)}")
+        rows = [(code(one.name), code(one.type), _default(one)) for one in fields(kind)]
+        parts.append(f"## `{kind.__name__}`\n\n{table(('field', 'type', 'default'), rows)}")
     return page(*parts)
 
 
@@ -56,12 +56,6 @@ def _meaning(name: str) -> str:
     if name not in told and name not in SPOUT_FIELDS and shared in SHARED:
         return plain(meaning_of(shared))
     return plain(told[name]) if name in told else SPOUT_FIELDS.get(name, "")
-
-
-def _type(field: Field[Any]) -> str:
-    kinds = " or ".join(code(kind) for kind in str(field.type).split(" | "))
-    default = _default(field)
-    return f"{kinds}, {default}" if default == REQUIRED else f"{kinds}, default {default}"
 
 
 def _default(field: Field[Any]) -> str:

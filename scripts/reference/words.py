@@ -13,50 +13,58 @@ from kinesis_spout.service.permissions import PERMISSIONS, Use
 # columns ------------------------------------------------------------------------------------------
 
 COLUMNS = {
-    "streamName": "the name of the stream; its ARN if the query reads two streams of that name",
-    "shardId": "the id of the shard. Shards of different streams can have the same id",
-    "sequenceNumber": "the sequence number of the record, in decimal; compare it as a number, not "
-    "as text",
-    "subSequenceNumber": "the number of a user record in its aggregate, from 0; 0 for a record "
-    "that is not part of an aggregate",
-    "partitionKey": "the partition key that the producer gave",
-    "data": "the payload, as the producer sent it",
-    "approximateArrivalTimestamp": "the time at which Kinesis accepted the record",
-    "attempt": "the number of this delivery of the record: 1 for the first",
-    "messageId": "`shardId:sequenceNumber:attempt`, or for the second and later user records of an "
-    "aggregate `shardId:sequenceNumber.subSequenceNumber:attempt`. In a query of several streams, "
-    "the id begins with the stream and a `/`",
+    "streamName": "the name of the stream from which the record was read. If the query reads two "
+    "streams of the same name, the ARN of the stream",
+    "shardId": "the id of the shard from which the record was read. Shards of different streams "
+    "can have the same id",
+    "sequenceNumber": "the sequence number of the record, in decimal. Compare sequence numbers as "
+    "numbers, not as text",
+    "subSequenceNumber": "the index of a user record in its aggregate, counted from 0. A record "
+    "that is not part of an aggregate has the index 0",
+    "partitionKey": "the partition key that the producer gave to the record",
+    "data": "the payload of the record, as the producer sent it",
+    "approximateArrivalTimestamp": "the time at which Kinesis accepted the record from the "
+    "producer",
+    "attempt": "the number of this delivery of the record: 1 for the first delivery",
+    "messageId": "the id of the delivery: `shardId:sequenceNumber:attempt`. The second and later "
+    "user records of an aggregate have the id "
+    "`shardId:sequenceNumber.subSequenceNumber:attempt`. In a query of several "
+    "streams, the id starts with the name of the stream and a `/`",
 }
 
 # SpoutConfig --------------------------------------------------------------------------------------
 
 SPOUT_FIELDS = {
-    "aws": "region, endpoint and credentials of AWS: an `AwsConfig`",
-    "commit_interval_s": "time between two commits, which store the shard states in ZooKeeper",
-    "fetch_concurrency": "number of shards that are read at the same time",
-    "rate": "maximum GetRecords calls and bytes per second for each shard: a `ReadRate`",
-    "listeners": "objects whose methods the spout calls at each event: `SpoutListener`",
-    "max_idle_poll_s": "the longest pause between two polls of an idle shard",
-    "idle_wait": "a function that returns how long `emissions` sleeps when there is no record. The "
-    "function's argument is the number of waits in a row",
-    "limit_wait": "a function that returns how long `emissions` sleeps when `max_pending` is "
-    "reached. The function's argument is the number of waits in a row",
+    "aws": "the region, the endpoint and the credentials of AWS, as an `AwsConfig`",
+    "commit_interval_s": "the time between two commits. A commit stores the shard states in "
+    "ZooKeeper",
+    "fetch_concurrency": "the number of shards that are read at the same time",
+    "rate": "the maximum numbers of GetRecords requests and bytes per second for each shard, as a "
+    "`ReadRate`",
+    "listeners": "the listeners of the spout. The spout calls a method of each `SpoutListener` at "
+    "each event",
+    "max_idle_poll_s": "the longest pause between two reads of an idle shard",
+    "idle_wait": "a function that returns the time that `emissions` sleeps when no record is "
+    "ready. The argument of the function is the number of waits in a row",
+    "limit_wait": "a function that returns the time that `emissions` sleeps when `max_pending` "
+    "records are in flight. The argument of the function is the number of waits in a "
+    "row",
 }
 
 # command line -------------------------------------------------------------------------------------
 
 EXIT_CODES = {
-    "0": "the command did what it was asked to do",
-    "1": "the command failed: stderr says what is wrong, where, and what to do. `drill`: a "
-    "guarantee was broken. `status`: the verdict is stalled or losing, or the application has no "
-    "state. `checkpoint set`: the move would skip records. `pause --wait`: records may still be in "
-    "flight at the timeout",
+    "0": "the command succeeded",
+    "1": "the command failed. The message on stderr names the fault, its place and the remedy. "
+    "`drill`: the job broke a guarantee. `status`: the verdict is stalled or losing, or the "
+    "application has no state. `checkpoint set`: the move would skip records. `pause --wait`: "
+    "records may still be in flight at the timeout",
     "2": "the command line is wrong: an unknown option, a missing argument, or a value out of "
     "bounds. `status`, `explain` and `checkpoint`: the stream does not exist",
     "3": "Kinesis or ZooKeeper cannot be reached",
     "4": "another process owns the application",
     "130": "SIGINT (Ctrl-C) stopped the command",
-    "141": "the program that reads the output has ended, as `head` does",
+    "141": "the program that reads the output of the command has ended, as `head` does",
     "143": "SIGTERM stopped the command",
 }
 
@@ -76,12 +84,12 @@ class Node(NamedTuple):
 NODES = {
     "stream": Node(
         "StreamIdentity",
-        "the stream that this state belongs to. A stream that was deleted and created again with "
-        "the same name is refused",
+        "the stream to which the stored state belongs. A job refuses the state if the stream was "
+        "deleted and created again with the same name",
         "the first owner, once",
     ),
     "start": Node(
-        "StartPin", "the position where the application started", "the first owner, once"
+        "StartPin", "the position at which the application started", "the first owner, once"
     ),
     "owner": Node(
         "OwnerInfo",
@@ -92,52 +100,56 @@ NODES = {
     ),
     "owner/<i>-of-<n>": Node(
         "OwnerInfo",
-        "the process that owns share i of n of the shards; an ephemeral znode",
+        "the process that owns share i of n of the shards. This znode is ephemeral",
         "the task of the spout that owns the share",
     ),
     "reset": Node(
         "OwnerInfo",
-        "the process that removed the state of the application. The next start of the application "
-        "removes this znode",
+        "the process that removed the state of the application. The application removes this "
+        "znode when it starts again",
         "`kinesis-spout reset`",
     ),
     "epoch": Node(
         None,
-        "a number that each new owner increases. Every write checks the version of this znode, so "
-        "a former owner cannot write",
-        "each new owner",
+        "a number that each new owner of the application increases. Every write checks the "
+        "version of this znode, so a former owner cannot write",
+        "each new owner of the application",
     ),
     "epoch/<i>-of-<n>": Node(
         None,
         "a number that each new owner of share i of n increases",
-        "each new owner of the share",
+        "each new owner of the share of the shards",
     ),
     "epoch/unclosed-<i>-of-<n>": Node(
         None,
-        "the number of spouts of share i of n that ended in a row without being closed",
+        "the number of spouts of share i of n in a row that ended without being closed",
         "the task of the spout that owns the share",
     ),
     "epoch/lister": Node(
         "Leader",
-        "the task that writes `shardList`",
-        "the task that takes over the listing of shards",
+        "the task of the spout that writes `shardList`",
+        "the task of the spout that takes over the listing of the shards",
     ),
     "shardList": Node(
         "StoredShardList",
         "the shards of the stream at the last listing. The tasks of a spout watch this znode",
-        "the owner, or the task that `epoch/lister` names",
+        "the owner, or the task whose name is in `epoch/lister`",
     ),
-    "<shardId>": Node(None, "a znode with the state of one shard", "the owner"),
+    "<shardId>": Node(None, "the parent znode of the state of one shard", "the owner"),
     "<shardId>/state": Node(
         "StoredShardState",
         "the checkpoint and the read position of the shard, and the records that wait for a retry. "
         "The AWS Kinesis Storm spout uses the same path and the same key `checkpoint`",
         "the owner, when it stores the outcomes of a batch, or when the spout commits",
     ),
-    "plan": Node("PlanPointer", "the newest batch and its status", "the Spark driver"),
+    "plan": Node(
+        "PlanPointer",
+        "the newest batch of the Spark job, and the status of this batch",
+        "the Spark driver",
+    ),
     "tracked": Node(
         "StoredPolicy",
-        "the rules for retries. This znode exists if the query tracks records one by one",
+        "the rules for retries. This znode exists if the Spark query tracks records one by one",
         "the Spark driver, when a tracked query starts",
     ),
     "paused": Node(
@@ -148,37 +160,39 @@ NODES = {
     ),
     "history": Node(
         "HistoryHead",
-        "the number of the next entry of the history. The version of the znode increases with each "
-        "written entry",
-        "the process that writes an entry",
+        "the number of the next entry of the checkpoint history. Each written entry increases "
+        "the version of the znode",
+        "the process that writes an entry of the checkpoint history",
     ),
     "history/<number>-<timeMs>-<kind>-<part>-of-<parts>": Node(
         "StoredHistoryEntry",
-        "an entry of the history, compressed with zlib: the positions of shards at a time of "
-        "Kinesis's clock. All records before a position were acked at that time. Kind `full` has "
-        "all shards, `changes` the shards that moved since the previous entry. Kind `moved` "
+        "an entry of the checkpoint history, compressed with zlib. The entry contains the "
+        "positions of shards at a time of Kinesis's clock. All records before a position were "
+        "acked at that time. An entry of kind `full` has all shards, and an entry of kind "
+        "`changes` has the shards that moved since the previous entry. An entry of kind `moved` "
         "records a move by an operator",
-        "the owner, or the task that `epoch/lister` names, at most every 10 s; "
-        "`kinesis-spout checkpoint`",
+        "the owner, or the task whose name is in `epoch/lister`, at most every 10 s; "
+        "`kinesis-spout checkpoint` after a move",
     ),
-    "runs": Node(None, "a znode with the last runs of the application", "the owner"),
+    "runs": Node(None, "the parent znode of the logs of the application's last runs", "the owner"),
     "runs/all": Node(
         "RunLog",
         "the settings and the ends of the last runs of the application, and the reason why the "
-        "newest run waits. Only `kinesis-spout explain` reads these values",
-        "the owner, when it starts, ends, begins to wait or stops waiting; the main process of a "
-        "Spark driver, when the query ends",
+        "newest run waits. Only `kinesis-spout explain` reads this znode",
+        "the owner, when it starts, ends, begins to wait or stops waiting. When a Spark query "
+        "ends, the main process of the Spark driver writes this znode",
     ),
     "runs/<i>-of-<n>": Node(
         "RunLog",
-        "the last runs of share i of n",
-        "the task of the spout that owns the share, at the same events as for `runs/all`",
+        "the settings and the ends of the last runs of share i of n of the shards",
+        "the task of the spout that owns the share, at the same events at which an owner "
+        "writes `runs/all`",
     ),
-    "batches": Node(None, "a znode with the batches of a Spark job", "the Spark driver"),
+    "batches": Node(None, "the parent znode of the batches of a Spark job", "the Spark driver"),
     "batches/<planId>": Node(
         "PlanHeader",
-        "the plan of one batch: the number of its tasks and its limits. The driver closes the plan "
-        "by a second write of this znode",
+        "the plan of one batch: the number of its tasks and its limits. The Spark driver writes "
+        "this znode a second time to close the plan",
         "the Spark driver",
     ),
     "batches/<planId>/<task>": Node(
@@ -186,130 +200,153 @@ NODES = {
     ),
     "batches/<planId>/<task>/end": Node(
         "TaskLog",
-        "the log of the task: the records that the task read and passed to Spark, in order",
+        "the log of one task of the batch: the records that the task read and passed to "
+        "Spark, in order",
         "the executor that runs the task",
     ),
     "batches/<planId>/<task>/begun": Node(
         None,
-        "an empty znode that exists once the task has created its log. If an operator removes the "
-        "log, the task does not create it again",
+        "an empty znode that exists once the task has created its log. If an operator removes "
+        "the log, the task does not create the log again",
         "the executor that runs the task",
     ),
     "batches/<planId>/report": Node(
         "ReportHeader",
-        "the outcomes (acked or failed) of the records of a tracked batch",
+        "the outcomes (acked or failed) of the records of a batch of a tracked query",
         "the driver's Python process that runs `foreachBatch`",
     ),
     "batches/<planId>/report/<token>-<version>-<part>": Node(
         "ReportPart",
-        "a part of a report that does not fit into one znode",
+        "a part of the report of a batch. Only a report that does not fit into one znode has parts",
         "the driver's Python process that runs `foreachBatch`",
     ),
 }
 
-_FORMAT = "version of the format in which this value is stored"
-_SAYS = "the message of the last error, without secrets, at most 500 characters"
-_ERROR = "the class of the error; absent in a value that an older version wrote"
+_FORMAT = "the version of the format in which this value is stored"
+_SAYS = "the first 500 characters of the message of the last error, without secrets"
+_ERROR = "the class of the error. Older versions of kinesis-spout did not store the class"
 _SEQUENCE = "the sequence number of the record, or of the first record of a range"
-_COUNT = "the number of records in the range"
-_ATTEMPTS = "the number of failed deliveries so far; failures during an outage do not count"
-_BLOCKED = (
-    "true if the record has not failed itself, and waits because an earlier record of its key or "
-    "shard has failed"
+_COUNT = "the number of records in this range of records"
+_ATTEMPTS = (
+    "the number of failed deliveries of the record so far. Failures during an outage do not count"
 )
-_REJECTED = "true if the record is not retried, and waits for its dead letter to be written"
-_WHOLE = "true if aggregates were not unpacked at the delivery, so they are not unpacked at retries"
-_KEY = "a hash of the partition key"
+_BLOCKED = (
+    "true if the record itself has not failed. The record waits because an earlier record of its "
+    "partition key or shard has failed"
+)
+_REJECTED = "true if the record is not retried, but waits until its dead letter is written"
+_WHOLE = (
+    "true if aggregates were not unpacked at the first delivery, so that retries do not "
+    "unpack them either"
+)
+_KEY = "a hash of the partition key of the record"
 
 FIELDS = {
     "Pause": {
         "by": "the process that paused the application",
-        "sinceMs": "the time at which the pause began, by the clock of the process in `by`",
+        "sinceMs": "the time at which the pause began, by the clock of the process that paused the "
+        "application",
         "reason": "the reason that the operator gave for the pause",
         "format": _FORMAT,
     },
     "RunLog": {
-        "runs": "the last runs, oldest first, at most 10",
-        "hold": "the reason why the newest run delivers no records although it has some (spout)",
-        "triggerMs": "the interval of the Spark query's trigger, as configured or as observed",
-        "throttled": "the shards whose reads Kinesis throttled last, at most 20",
-        "refusedLetters": "the dead letters that `dead_letter` of a spout currently refuses",
-        "notSubscribed": "the reason why shards have no subscription although the run uses "
-        "enhanced fan-out",
-        "failingReads": "the reads of a spout that fail or get no response, and that are retried",
-        "noAnswers": "the deliveries of a spout whose program acks and fails no record",
-        "losses": "the newest losses of records after which a run continued, at most 5",
+        "runs": "the last runs of the application (at most 10), the oldest run first",
+        "hold": "the reason why the spout of the newest run delivers no records although records "
+        "are ready",
+        "triggerMs": "the interval of the trigger of the Spark query, as configured or as observed",
+        "throttled": "the shards whose reads Kinesis throttled most recently (at most 20)",
+        "refusedLetters": "the dead letters that the function `dead_letter` of a spout currently "
+        "refuses",
+        "notSubscribed": "the reason why shards have no subscription, in a run that uses enhanced "
+        "fan-out",
+        "failingReads": "the reads of a spout that currently fail or get no response. The spout "
+        "retries these reads",
+        "noAnswers": "the time and the number of the deliveries that a spout's program neither "
+        "acks nor fails",
+        "losses": "the newest losses of records after which a run continued (at most 5)",
         "format": _FORMAT,
     },
     "Run": {
-        "owner": "the process of the run",
-        "kind": "the kind of consumer: `spark` or `spout`",
+        "owner": "the process of this run of the application",
+        "kind": "the kind of the consumer: `spark` or `spout`",
         "sessionTimeoutMs": "the time after which ZooKeeper ends the session of a dead process",
-        "shards": "the only shards that the run reads; absent if the run reads all shards",
-        "readMode": "the way of reading: `polling` or `efo`",
-        "maxPending": "the maximum number of records in flight (spout)",
-        "maxRecords": "the maximum number of records in a batch (Spark) or in the run (spout)",
-        "maxUnresolvedPerShard": "the number of unresolved records at which a shard delivers no "
-        "new records",
-        "maxAttempts": "the number of deliveries after which a record is dead-lettered (spout)",
-        "maxAgeMs": "the time after its first failure at which a record is dead-lettered (spout)",
-        "tellsErrors": "true if the run records an error of the query's sink or function (Spark)",
-        "messageTimeoutMs": "the time in flight after which a record fails; 0 for no limit (spout)",
-        "readsPerSecond": "the maximum reads of a shard per second, if below the limit of Kinesis",
-        "bytesPerSecond": "the maximum bytes of a shard per second, if below the limit of Kinesis",
-        "end": "the end of the run; absent while the run continues, and after its process was "
-        "killed",
+        "shards": "the shards that the run reads. The key is absent if the run reads all shards",
+        "readMode": "the way in which the run reads shards: `polling` or `efo`",
+        "maxPending": "the maximum number of records that a spout has in flight",
+        "maxRecords": "the maximum number of records in a batch of a Spark job, or in the whole "
+        "run of a spout",
+        "maxUnresolvedPerShard": "the number of unresolved records of a shard at which no new "
+        "records of the shard are delivered",
+        "maxAttempts": "the number of deliveries of a record after which a spout dead-letters the "
+        "record",
+        "maxAgeMs": "the time after the first failure of a record at which a spout dead-letters "
+        "the record",
+        "tellsErrors": "true if the run of a Spark job records an error of the sink or the "
+        "function of the query",
+        "messageTimeoutMs": "the time in flight after which a record of a spout counts as failed. "
+        "0 means no limit",
+        "readsPerSecond": "the maximum number of reads of a shard per second. The key is absent if "
+        "the value is the limit of Kinesis",
+        "bytesPerSecond": "the maximum number of bytes read from a shard per second. The key is "
+        "absent if the value is the limit of Kinesis",
+        "end": "the end of the run. The key is absent while the run continues, and after the "
+        "process of the run was killed",
     },
     "RunEnd": {
-        "timeMs": "the time at which the run ended, by the clock of its machine",
-        "kind": "`stopped`: somebody stopped the run; `done`: nothing was left to read; `failed`: "
-        "an error ended the run",
-        "says": "the message of the error, without secrets, at most 500 characters; of a run that "
-        "is `done`: the records that the run leaves to the next run",
-        "remedy": "the action that resolves the error; absent if none is known, or if `says` "
-        "contains it",
+        "timeMs": "the time at which the run ended, by the clock of the machine on which it ran",
+        "kind": "the way in which the run ended. `stopped`: somebody stopped the run. `done`: no "
+        "record was left to read. `failed`: an error ended the run",
+        "says": "the first 500 characters of the message of the error, without secrets. For a run "
+        "that is `done`, the records that the run leaves to the next run",
+        "remedy": "the action that resolves the error. The key is absent if no action is known, or "
+        "if `says` contains the action",
         "error": _ERROR,
     },
     "RefusedLetters": {
-        "count": "the number of refused dead letters",
-        "lastMs": "the time of the last refusal of a dead letter, by the owner's clock",
+        "count": "the number of dead letters that the function `dead_letter` currently refuses",
+        "lastMs": "the time at which a dead letter was last refused, by the owner's clock",
         "says": _SAYS,
     },
     "Loss": {
         "timeMs": "the time at which the loss was reported, by the owner's clock",
-        "says": "the sentence of the log",
+        "says": "the sentence with which the log reported the loss",
     },
     "ReadTrouble": {
-        "sinceMs": "the time since which reads fail, by the owner's clock",
-        "says": f"{_SAYS}; absent if Kinesis does not respond",
-        "remedy": "the action that resolves the error",
+        "sinceMs": "the time at which reads began to fail, by the owner's clock",
+        "says": f"{_SAYS}. The key is absent if Kinesis does not respond",
+        "remedy": "the action that resolves the error of the failing reads",
         "error": _ERROR,
     },
     "NoAnswers": {
-        "sinceMs": "the time since which the program has acked and failed no record, by the "
-        "owner's clock",
-        "count": "the number of deliveries that have timed out since that time",
+        "sinceMs": "the time since which the spout's program has neither acked nor failed a "
+        "record, by the owner's clock",
+        "count": "the number of deliveries that have timed out since the program last acked or "
+        "failed a record",
     },
     "Throttle": {
-        "count": "the number of throttled reads of the shard since the run began",
-        "lastMs": "the time of the last throttled read, by the owner's clock",
+        "count": "the number of reads of the shard that Kinesis has throttled since the run began",
+        "lastMs": "the time at which Kinesis last throttled a read of the shard, by the owner's "
+        "clock",
     },
     "Hold": {
-        "kind": "`deactivated`: the program called `deactivate()`; `full`: `max_pending` records "
-        "are in flight; `not taken`: the program does not ask for the records that are ready",
+        "kind": "the reason why the spout delivers no records. `deactivated`: the program called "
+        "`deactivate()`. `full`: `max_pending` records are in flight. `not taken`: the "
+        "program does not take the records that are ready",
         "sinceMs": "the time at which the spout stopped delivering records",
     },
     "HistoryHead": {
         "next": "the number of the next entry of the history",
-        "format": "version of the format of the history",
+        "format": "the version of the stored format of the checkpoint history",
     },
     "StoredHistoryEntry": {
-        "positions": "for each shard, a position: every record before it was acked",
-        "cause": "the command that moved the application; absent if the job itself progressed",
+        "positions": "the position of each shard, by shard id. Every record before the position "
+        "was acked",
+        "cause": "the command that moved the checkpoints. The key is absent if the job itself "
+        "progressed",
         "format": _FORMAT,
     },
     "StreamIdentity": {
-        "arn": "the ARN of the stream",
+        "arn": "the ARN of the stream to which the state belongs",
         "name": "the name of the stream",
         "createdMs": "the time at which the stream was created",
         "format": _FORMAT,
@@ -317,20 +354,22 @@ FIELDS = {
     "StartPin": {
         "timeMs": "the time at which the application started, by Kinesis's clock",
         "wish": "the starting position as the user wrote it",
-        "position": "the position at which the shards in `shards` start",
-        "shards": "the shards of the stream when the application started. Later shards start at "
-        "TRIM_HORIZON",
-        "shardPositions": "the starting positions of single shards, by shard id",
-        "importing": "true while `checkpoint import` runs, and after it was interrupted; the "
-        "application does not start",
+        "position": "the position at which the shards listed in `shards` started",
+        "shards": "the shards that the stream had when the application started. Shards that are "
+        "created later start at TRIM_HORIZON",
+        "shardPositions": "the starting positions of the shards that do not start at `position`, "
+        "by shard id",
+        "importing": "true while `kinesis-spout checkpoint import` runs, and after an import was "
+        "interrupted. The application does not start while the value is true",
         "format": _FORMAT,
     },
     "OwnerInfo": {
-        "host": "the host name of the machine",
-        "pid": "the process id",
-        "sinceMs": "the time at which the process acquired the application",
-        "hostIdentity": "the boot id of the kernel and the pid namespace of the process. A "
-        "process on the same machine uses these ids to check whether the owner has died",
+        "host": "the host name of the machine on which the process runs",
+        "pid": "the process id (pid) of the process",
+        "sinceMs": "the time at which the process became the owner of the application",
+        "hostIdentity": "the boot id of the kernel, and the pid namespace of the process. Another "
+        "process on the same machine uses these ids to check whether the owner has "
+        "died",
         "processStart": "the start time of the process in kernel ticks, which distinguishes "
         "two processes with the same pid",
     },
@@ -339,41 +378,44 @@ FIELDS = {
         "format": _FORMAT,
     },
     "Leader": {
-        "task": "the task that lists the shards, as `<i>-of-<n>`",
+        "task": "the task of the spout that lists the shards, as `<i>-of-<n>`",
         "epoch": "the value of the task's znode `epoch/<i>-of-<n>` when the task took over the "
         "listing",
         "format": _FORMAT,
     },
-    "StoredShardList": {"shardList": "the ids of the shards"},
+    "StoredShardList": {"shardList": "the ids of the shards of the stream"},
     "StoredShardState": {
-        "checkpoint": "the sequence number up to which all records are acked; `SHARD_END` for a "
-        "finished shard",
-        "lastCheckpoint": "the last sequence number of a finished shard",
+        "checkpoint": "the sequence number up to which all records of the shard are acked or "
+        "dead-lettered, or `SHARD_END` for a finished shard",
+        "lastCheckpoint": "the sequence number of the last record of a finished shard",
         "readPosition": "the position at which the next read of the shard starts",
-        "unresolved": "the unresolved records between `checkpoint` and `readPosition`",
-        "reasons": "the failure reasons that several unresolved records share",
-        "userRecords": "true if `unresolved` distinguishes user records from aggregates. It is "
-        "false in a value of an earlier version, which did not unpack aggregates",
-        "lifecycle": "`active`: the shard is read; `drained`: the shard was read to its end, and "
-        "records are unresolved; `finished`: all records of the shard are acked",
+        "unresolved": "the unresolved records of the shard between `checkpoint` and `readPosition`",
+        "reasons": "the texts of the failure reasons that several unresolved records share",
+        "userRecords": "true if the list `unresolved` distinguishes user records from aggregates. "
+        "The value is false if an earlier version, which did not unpack aggregates, "
+        "wrote the state",
+        "lifecycle": "the lifecycle of the shard. `active`: the shard is being read. `drained`: "
+        "the shard was read to its end, but some records are unresolved. `finished`: "
+        "all records of the shard are acked or dead-lettered",
         "parents": "the shards that were split or merged into this shard",
-        "settledPlan": "the last batch whose outcomes are part of this state",
+        "settledPlan": "the id of the last batch whose outcomes are part of the stored state of "
+        "the shard",
         "verifiedUntilMs": "the time, by Kinesis's clock, before which no record was missed",
         "atTip": "true if the last read reached the newest record of the shard",
-        "format": f"{_FORMAT}; 0 for a value that the AWS Kinesis Storm spout wrote",
+        "format": f"{_FORMAT}. A value that the AWS Kinesis Storm spout wrote has format 0",
     },
     "Row": {
-        "0": "the sequence number of the record; for a range of records: the first sequence "
-        "number, the last sequence number, and the number of records",
+        "0": "the sequence number of the record. A range of records is stored as its first "
+        "sequence number, its last sequence number, and its number of records",
         "1": _ATTEMPTS,
         "2": "the earliest time of the next retry",
         "3": "the time of the first failure",
         "4": "the time of the last failure",
-        "5": "the reason of the failure, or its index in `reasons`",
+        "5": "the reason why the record failed, or the index of the reason in `reasons`",
         "6": _KEY,
         "7": _BLOCKED,
         "8": _REJECTED,
-        "9": f"{_WHOLE}; absent if false",
+        "9": f"{_WHOLE}. The value is absent if it is false",
     },
     "UnresolvedRecord": {
         "first": _SEQUENCE,
@@ -381,10 +423,10 @@ FIELDS = {
         "count": _COUNT,
         "attempts": _ATTEMPTS,
         "dueMs": "the earliest time of the next retry",
-        "firstFailureMs": "the time of the first failure, also if that failure did not count as an "
-        "attempt",
+        "firstFailureMs": "the time at which the record first failed, even if that failure did not "
+        "count as an attempt",
         "lastFailureMs": "the time of the last failure",
-        "reason": "the reason of the failure",
+        "reason": "the reason why the record failed last",
         "key": _KEY,
         "blocked": _BLOCKED,
         "rejected": _REJECTED,
@@ -392,200 +434,227 @@ FIELDS = {
     },
     "PlanPointer": {
         "id": "the id of the batch, `<number>-<nonce>`",
-        "status": "`open`: tasks may publish the records that they read; `closed`: no task may "
-        "publish; `settled`: the outcomes of the batch are in the shard states",
+        "status": "the status of the batch. `open`: tasks may publish the records that they read. "
+        "`closed`: no task may publish records any more. `settled`: the outcomes of the "
+        "batch are in the shard states",
     },
     "PlanHeader": {
         "createdMs": "the time at which the batch was planned",
-        "tasks": "the number of tasks of the batch",
-        "untilMs": "the time up to which an AvailableNow run reads, by Kinesis's clock",
-        "storms": "the number of batches in a row, this one included, in which most records failed",
-        "deliveryLimit": "the maximum number of records that are passed to the function, if the "
-        "function of an earlier batch never returned",
+        "tasks": "the number of Spark tasks that read the batch",
+        "untilMs": "the arrival time up to which an AvailableNow run reads records, by Kinesis's "
+        "clock",
+        "storms": "the number of batches in a row in which most records failed, including this "
+        "batch",
+        "deliveryLimit": "the maximum number of records that are passed to the function of "
+        "`foreachBatch`. The limit exists after the function of an earlier batch "
+        "did not return",
         "format": _FORMAT,
     },
     "TaskPlan": {
-        "shards": "the shards that the task reads, in the order of their rows",
-        "maxBytes": "the maximum payload bytes that the task reads",
+        "shards": "the shards that the task reads, in the order in which it returns their rows",
+        "maxBytes": "the maximum number of payload bytes that the task reads",
         "fetchTimeMs": "the time after which the task stops reading a shard that has returned "
         "records",
         "fetchCapMs": "the time after which the task stops reading a lagging shard that has "
         "returned no records",
         "retentionMs": "the retention of the stream when the batch was planned",
-        "aggregatedRecords": "the value of option `aggregatedRecords` when the batch was planned; "
-        "every attempt of the task uses it",
-        "consumerArn": "the ARN of the consumer with which the first attempt of the task may "
-        "subscribe to the shards",
+        "aggregatedRecords": "the value of option `aggregatedRecords` when the batch was planned. "
+        "Every attempt of the task uses this value",
+        "consumerArn": "the ARN of the enhanced fan-out consumer. The first attempt of the task "
+        "may use this consumer to subscribe to the shards",
     },
     "ShardSlice": {
         "shardId": "the id of the shard",
         "position": "the position at which the read of the shard starts",
-        "maxRecords": "the maximum number of new records; 0 if only retries are read",
-        "iterator": "a shard iterator for the first read; it may have expired",
-        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read, by "
-        "the clock of the process that read the shard last",
-        "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription",
-        "endingSequence": "the last sequence number of a closed shard, as ListShards returned it",
-        "retries": "the records that are retried, which the task reads before the new records",
+        "maxRecords": "the maximum number of new records that the task reads from the shard. 0 "
+        "means that the task reads only retries",
+        "iterator": "a shard iterator for the first read of the shard. This iterator may have "
+        "expired",
+        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read of the "
+        "shard, by the clock of the process that read the shard last",
+        "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription to the "
+        "shard",
+        "endingSequence": "the last sequence number of a closed shard, as ListShards returned this "
+        "number",
+        "retries": "the records that the task reads again to retry them. The task reads these "
+        "records before the new records",
         "verifiedUntilMs": "the time, by Kinesis's clock, before which no record was missed",
-        "gone": "true if Kinesis no longer has the shard, so its records cannot be retried",
-        "hashKeys": "the first and the last hash key of the shard. User records of aggregates "
-        "whose hash keys are outside this range are not delivered",
+        "gone": "true if Kinesis no longer has the shard, so that its records cannot be retried",
+        "hashKeys": "the first and the last hash key of the shard. User records whose hash keys "
+        "are outside this range are not delivered",
     },
     "PlannedRetry": {
         "first": _SEQUENCE,
         "last": "the last sequence number of the range",
         "count": _COUNT,
-        "attempts": "the number of earlier deliveries",
-        "exhausted": "true if the record is read only for its dead letter, and not retried",
-        "maxRecords": "the maximum number of records of the range that this batch reads",
+        "attempts": "the number of earlier deliveries of the records",
+        "exhausted": "true if the records are read only to write their dead letters, and are not "
+        "retried",
+        "maxRecords": "the maximum number of records of the range that the batch reads",
         "whole": _WHOLE,
     },
     "TaskLog": {
-        "entries": "the records that the task read. Each entry covers records of one shard that "
-        "follow the shard's previous entry",
-        "sealed": "true once the log is complete",
-        "format": f"{_FORMAT}; format 1 had one entry for each shard, and was written once",
+        "entries": "the records that the task read. Each entry covers records of one shard. These "
+        "records follow the records of the shard's previous entry",
+        "sealed": "true once the log of the task is complete",
+        "format": f"{_FORMAT}. A log of format 1 had one entry for each shard and was written once",
     },
     "ShardReadResult": {
         "shardId": "the id of the shard",
-        "first": "the first sequence number that was read, inclusive",
-        "last": "the last sequence number that was read, inclusive",
-        "count": "the number of new records that were read",
+        "first": "the sequence number of the first record that was read from the shard",
+        "last": "the sequence number of the last record that was read from the shard",
+        "count": "the number of new records that were read from the shard",
         "atTip": "true if the last read reached the newest record of the shard",
-        "tipMs": "the time of the last read, or of the read that reached the shard's end, by "
-        "Kinesis's clock",
-        "shardEnd": "true if the shard has no record after `last`",
-        "gone": "true if Kinesis no longer has the shard, so no record after `last` was read",
-        "children": "the child shards that Kinesis returned at the shard's end",
-        "lastArrivalMs": "the arrival time of the record `last`",
+        "tipMs": "the time of the last read of the shard, or of the read that reached the end of "
+        "the shard, by Kinesis's clock",
+        "shardEnd": "true if the shard is closed and has no record after `last`",
+        "gone": "true if Kinesis no longer has the shard, so that no record after `last` was read",
+        "children": "the child shards that Kinesis returned at the end of the shard",
+        "lastArrivalMs": "the arrival time of the last record that was read from the shard",
         "millisBehindLatest": "the `MillisBehindLatest` of the last GetRecords response",
-        "iterator": "a shard iterator for the next read; it may have expired",
-        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read, by "
-        "the clock of the process that read the shard",
-        "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription, by "
-        "the clock of the process that read the shard",
-        "throttled": "the number of reads that Kinesis throttled because the shard's limits were "
-        "used up",
-        "pushed": "the number of records that were read by subscription (enhanced fan-out)",
-        "fallback": "the reason why the shard was polled although a subscription was planned",
-        "retriesDone": "the number of planned retries that the task looked for",
-        "retryRows": "the number of retried records that were found; `count` does not include them",
-        "retriesGone": "the first sequence numbers of the planned retries whose records have all "
+        "iterator": "a shard iterator for the next read of the shard. This iterator may have "
         "expired",
-        "retriesShort": "the planned ranges whose earlier records have expired",
-        "retryPart": "the part of the next planned range that was read",
-        "position": "the position at which the read started",
-        "lapsedMs": "the time of a page, by Kinesis's clock, before which records may have expired "
-        "unread",
-        "users": "the user records that were delivered, if aggregates were unpacked",
-        "bytes": "the payload bytes of these records, retries included",
+        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read of the "
+        "shard, by the clock of the process that read the shard",
+        "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription to the "
+        "shard, by the clock of the process that read the shard",
+        "throttled": "the number of reads of the shard that Kinesis throttled because the limits "
+        "of the shard were used up",
+        "pushed": "the number of records of the shard that were read by subscription (enhanced "
+        "fan-out)",
+        "fallback": "the reason why the shard was polled although the task was to read it by "
+        "subscription",
+        "retriesDone": "the number of ranges of retries that the task has looked for",
+        "retryRows": "the number of retried records that were found. `count` does not include "
+        "these records",
+        "retriesGone": "the first sequence numbers of the ranges of retries whose records have all "
+        "expired",
+        "retriesShort": "the ranges of retries whose first records have expired",
+        "retryPart": "the part that was read of the next range of retries",
+        "position": "the position at which the read of the shard started",
+        "lapsedMs": "the time before which records of the shard may have expired unread, by "
+        "Kinesis's clock",
+        "users": "the user records of the shard that were delivered, if aggregates were unpacked",
+        "bytes": "the number of payload bytes of the records that were read, including retries",
     },
     "ShortRange": {
-        "first": "the first sequence number of the range",
-        "missing": "the number of expired records in the range",
+        "first": "the first sequence number of this range of retries",
+        "missing": "the number of records of this range of retries that have expired",
     },
     "RangePart": {
-        "last": "the last sequence number of the range that was read, inclusive",
-        "rest": "the first sequence number of the range that was not read. This record and "
-        "the later ones stay queued",
+        "last": "the sequence number of the last record of the range that was read",
+        "rest": "the sequence number of the first record of the range that was not read. This "
+        "record and the later records of the range stay queued",
         "count": "the number of records of the range that were read",
     },
     "UserRecords": {
         "count": "the number of user records that were delivered",
-        "first": "the sequence and sub-sequence number of the first user record",
-        "last": "the sequence and sub-sequence number of the last user record",
+        "first": "the sequence number and the sub-sequence number of the first delivered user "
+        "record",
+        "last": "the sequence number and the sub-sequence number of the last delivered user record",
     },
     "ChildShard": {
         "shardId": "the id of the child shard",
-        "parents": "the ids of the child shard's parents",
+        "parents": "the ids of the parent shards of the child shard",
     },
     "StoredPolicy": {
-        "retryLimit": "the maximum number of retries after the first delivery",
-        "firstDelayMs": "the delay of the first retry",
-        "growth": "the factor by which each delay is longer than the previous one",
-        "maxDelayMs": "the longest delay",
-        "jitter": "the random share of the delay, from 0 to 1",
-        "maxAgeMs": "the time after its first failure at which a record is no longer retried",
-        "onFailure": "the records that wait while a failed record is retried. `continue`: none; "
-        "`block_key`: records of its partition key; `block_shard`: records of its shard",
+        "retryLimit": "the maximum number of retries of a record after its first delivery",
+        "firstDelayMs": "the delay before the first retry of a record",
+        "growth": "the factor by which the delay grows with each retry of a record",
+        "maxDelayMs": "the longest delay before a retry of a record",
+        "jitter": "the random share of the delay before a retry, from 0 to 1",
+        "maxAgeMs": "the time after the first failure of a record at which the record is no longer "
+        "retried",
+        "onFailure": "the records that wait while a failed record is retried. `continue`: no "
+        "record waits. `block_key`: the records of its partition key wait. "
+        "`block_shard`: the records of its shard wait",
         "format": _FORMAT,
     },
     "ReportHeader": {
         "token": "the id of the process that opened the report",
-        "status": "`open`: the batch runs; `done`: its sinks and its dead letters are written",
-        "report": "the record counts of the batch",
-        "outcomes": "the outcomes by shard, unless they are in part znodes",
-        "openedVersion": "the version of the znode when the report was opened, which is part of "
-        "the names of the part znodes",
-        "openings": "the number of times that the report was opened and not completed: the batch "
-        "still runs, or its process died",
-        "parts": "the number of part znodes, if the outcomes do not fit into this znode",
-        "digest": "the SHA-256 of the parts",
+        "status": "the status of the report. `open`: the batch runs. `done`: the rows and the dead "
+        "letters of the batch are written",
+        "report": "the numbers of records of the batch, by outcome",
+        "outcomes": "the outcomes of the records by shard. The key is absent if the outcomes are "
+        "in part znodes",
+        "openedVersion": "the version of the znode when the report was opened. The names of the "
+        "part znodes contain this version",
+        "openings": "the number of times that the report was opened but not completed, because the "
+        "batch still runs or its process died",
+        "parts": "the number of part znodes of a report that does not fit into this znode",
+        "digest": "the SHA-256 digest of the parts of the report",
         "format": _FORMAT,
     },
     "PlanReport": {
-        "unresolved": "empty in ZooKeeper, because `outcomes` or the part znodes have these "
+        "unresolved": "an empty list, because `outcomes` or the part znodes contain the unresolved "
         "records",
-        "tasks": "the tasks whose records the batch contained. The records of other tasks are "
+        "tasks": "the tasks whose records were in the batch. The records of other tasks are "
         "redelivered",
-        "deliveryLimit": "the maximum number of records that the next batch passes to the "
-        "function, if the function of a batch never returned",
-        "storm": "true if most records failed. The failures count as an outage, not as attempts",
-        "failed": "the number of deliveries that failed",
-        "retried": "the number of failed records that are queued for a retry",
-        "exhausted": "the number of failed records that are not retried",
-        "deadLettered": "the number of dead letters that were written",
-        "dropped": 'the number of records that `on_exhausted="drop"` dropped',
-        "doneMs": "the time at which the report was completed",
+        "deliveryLimit": "the maximum number of records that the next batch passes to the function "
+        "of `foreachBatch`. The limit exists after the function of a batch did "
+        "not return",
+        "storm": "true if most records of the batch failed. These failures count as an outage, and "
+        "not as attempts",
+        "failed": "the number of deliveries of the batch that failed",
+        "retried": "the number of failed records of the batch that are queued for a retry",
+        "exhausted": "the number of failed records of the batch that are not retried",
+        "deadLettered": "the number of dead letters that the batch wrote",
+        "dropped": "the number of records of the batch that were dropped because `on_exhausted` is "
+        '`"drop"`',
+        "doneMs": "the time at which the report of the batch was completed",
         "format": _FORMAT,
     },
     "ReportPart": {
-        "shards": "the outcomes by shard",
-        "reasons": "the failure reasons that several records share",
-        "userRecords": "true if user records of aggregates are marked, as in a shard's state",
+        "shards": "the outcomes of the records, by shard",
+        "reasons": "the texts of the failure reasons that several records share",
+        "userRecords": "true if the outcomes distinguish user records from aggregates, as in the "
+        "state of a shard",
     },
     "StoredOutcome": {
         "shardId": "the id of the shard",
-        "unresolved": "the failed records of the shard. All other records of the batch are acked",
+        "unresolved": "the failed records of the shard. All other records of the shard in the "
+        "batch are acked",
     },
 }
 
 # metrics ------------------------------------------------------------------------------------------
 
 PROGRESS = {
-    "format": "version of the format of this report",
-    "application": "the name of the application",
+    "format": "the version of the format of this progress report",
+    "application": "the name of the application that the query runs",
     "stream": "the name of the stream",
-    "plan": "the id of the newest batch",
-    "retentionMs": "the retention of the stream, in ms",
-    "dataLosses": "the number of possible losses of records that this run has reported",
+    "plan": "the id of the newest batch of the application",
+    "retentionMs": "the retention period of the stream, in ms",
+    "dataLosses": "the number of possible losses of records that this run of the query has "
+    "reported",
     "emitted": "the number of records in the completed batches of this run, retries included",
     "retried": "the number of retries in the completed batches of this run",
     "acked": "the number of acked records in the completed batches of this run",
     "failed": "the number of failed deliveries in the completed batches of this run",
-    "dropped": "the number of records that this run dropped without a dead letter",
+    "dropped": "the number of records that this run of the query dropped without a dead letter",
     "pushedRecords": "with `readMode` `efo`: the number of new records that this run read by "
     "subscription",
     "polledRecords": "with `readMode` `efo`: the number of new records that this run read with "
     "GetRecords",
-    "fallbacks": "with `readMode` `efo`: the number of shard reads whose subscription failed, by "
-    "reason",
-    "shards": "for each unfinished shard: `lagMs`, `emitted`, `retried` and `unresolved`; empty if "
-    "the stream has more than 100 such shards",
-    "lagMs": "the lag of the job, in ms of arrival time; null if it is not known",
-    "readableShards": "the number of shards that are open, or that are closed and not yet read to "
-    "their ends",
-    "unresolved": "the number of unresolved records",
-    "retriesWaiting": "the number of unresolved records that wait for a retry",
-    "exhausted": "the number of records that used up their retries in this run",
-    "deadLettered": "the number of dead letters that this run wrote",
-    "oldestUnresolvedMs": "the time since the first failure of the oldest unresolved record, in ms",
-    "outage": "true while no new records are read because most records fail",
-    "streams": "in a query of several streams: for each stream, a report with the keys of this "
-    "table. The report of the query itself has only `streams` and `format`",
-    "trouble": "in a query of several streams: the reason why batches omit the stream; absent if "
-    "batches read the stream",
+    "fallbacks": "with `readMode` `efo`: the number of reads of a shard whose subscription "
+    "failed, by reason",
+    "shards": "the values of `lagMs`, `emitted`, `retried` and `unresolved` of each unfinished "
+    "shard. The object is empty if the stream has more than 100 unfinished shards",
+    "lagMs": "the lag of the query, in ms of arrival time. The value is null if the lag is not "
+    "known",
+    "readableShards": "the number of shards that the query still reads: open shards, and closed "
+    "shards that are not yet read to their ends",
+    "unresolved": "the number of unresolved records of the stream",
+    "retriesWaiting": "the number of unresolved records of the stream that wait for a retry",
+    "exhausted": "the number of records that used up their retries in this run of the query",
+    "deadLettered": "the number of dead letters that this run of the query wrote",
+    "oldestUnresolvedMs": "the time since the oldest unresolved record first failed, in ms",
+    "outage": "true while the query reads no new records because most records fail",
+    "streams": "in a query of several streams: the progress report of each stream, with the keys "
+    "of this table. The report of the query itself has only the keys `streams` and "
+    "`format`",
+    "trouble": "in a query of several streams: the reason why batches currently omit the stream. "
+    "The key is absent if batches read the stream",
 }
 
 # errors -------------------------------------------------------------------------------------------
@@ -602,81 +671,87 @@ ERRORS = {
     "AccessDeniedError": Trouble(
         "AWS accepts the credentials, but an IAM policy or the policy of the stream's KMS key does "
         "not allow the request.",
-        "Attach the [IAM policy](aws.md) of your use. The message names the operation.",
+        "Attach the [IAM policy](aws.md) of your use. The message of the error names the "
+        "refused operation.",
     ),
     "AckerError": Trouble(
-        "`acker.settle` was not called, the acker lost track of rows, or a sink wrote other rows "
-        "than the acker had checked. No record of the batch is acked.",
+        "The function of the batch did not call `acker.settle`, the acker lost track of rows, or "
+        "a sink wrote other rows than the acker had checked. No record of the batch is acked.",
         "Call `acker.settle((frame, write), ...)` once, with all sinks, at the end of the "
         "function. `persist()` each frame whose rows differ each time Spark computes them.",
     ),
     "AggregatedRecordError": Trouble(
-        "The producer aggregates records with the Kinesis Producer Library, and "
-        "`aggregatedRecords` is `fail`. No record after the aggregate was read.",
-        "Set [`aggregatedRecords`](options.md) to `unpack` or `raw`. The field of the spout is "
+        "A record is an aggregate of the Kinesis Producer Library, but `aggregatedRecords` is "
+        "`fail`. No record after the aggregate was read.",
+        "Set [`aggregatedRecords`](options.md) to `unpack` or `raw`. For a spout, set the field "
         "`aggregated_records`.",
     ),
     "BatchContentError": Trouble(
         "The frame passed to `tracked` does not contain exactly the rows that the tasks of the "
-        "batch read: it was filtered, or comes from another query. No record of the batch is "
-        "acked.",
+        "batch read. The frame was filtered, or belongs to another query. No record of the batch "
+        "is acked.",
         "Pass the frame of `read_stream` to `foreachBatch` unchanged, and filter inside the "
         "function.",
     ),
     "CheckpointRegressionError": Trouble(
-        "A write would have moved a checkpoint back. Nothing was written.",
-        "Report this bug of kinesis-spout with the message.",
+        "A write would have moved a checkpoint back. Nothing was written to ZooKeeper.",
+        "Report this bug of kinesis-spout, with the message of the error.",
     ),
     "InterruptedSleepError": Trouble(
-        "A spout was closed while a request waited for its next attempt. No record is lost.",
+        "A spout was closed while a request waited for its next attempt. No record is lost "
+        "by this error.",
         "Ignore this error: only the spout's own threads see it.",
     ),
     "LetterRefusedError": Trouble(
-        "`dead_letter` raised an error for a record several times in a row, or did not return "
-        "within 30 seconds. The spout continues, and keeps the record until its dead letter is "
-        "written.",
-        "Correct `dead_letter`, or the place to which it writes. The spout sends the dead letter "
-        "again within a minute.",
+        "The function `dead_letter` raised an error for a record several times in a row, or did "
+        "not return within 30 seconds. The spout continues, and keeps the record until its dead "
+        "letter is written.",
+        "Correct the function `dead_letter`, or the destination to which it writes. The spout "
+        "retries the dead letter within a minute.",
     ),
     "KeyAccessError": Trouble(
-        "The stream's KMS key is disabled or missing, or its policy does not allow these "
-        "credentials to use it.",
-        "Enable the KMS key, or allow the use that the message names.",
+        "The KMS key of the stream is disabled or missing, or the policy of the key does not "
+        "allow its use with these credentials.",
+        "Enable the KMS key, or allow the use of the key that the message names.",
     ),
     "MoveRefusedError": Trouble(
-        "`checkpoint set` names a shard, a record or a time that does not exist, or the end of an "
-        "open shard.",
-        "Pass a position that the message allows. `kinesis-spout shards` lists the shards.",
+        "`checkpoint set` cannot move a shard to the requested position. The shard or the record "
+        "does not exist, the time is in the future, or the position is the end of an open shard.",
+        "Pass a position that the message allows. `kinesis-spout shards` lists the shards of "
+        "the stream.",
     ),
     "RedriveError": Trouble(
-        "The path of `redrive` contains no dead letters or files of several formats, or the ledger "
-        "of put records cannot be written. `redrive` put nothing.",
-        "Pass the path of the job's `DeadLetter`, or the file of `consume --dead-letter`. Pass "
-        "`--format` if the message asks for it.",
+        "The path passed to `redrive` contains no dead letters, or contains files of several "
+        "formats. Or `redrive` cannot write its list of the records that it has put. `redrive` "
+        "put no record on the stream.",
+        "Pass the path of the job's `DeadLetter`, or the file of `consume --dead-letter`. If the "
+        "message asks for the format, pass `--format`.",
     ),
     "DrillError": Trouble(
-        "The drill has no verdict: its job failed by itself, or never reached the step at which "
-        "the drill kills it.",
-        "Read the log of the job. `--keep DIR` keeps the log.",
+        "The drill has no verdict, because its job failed by itself, or never reached the step "
+        "at which the drill kills the job.",
+        "Read the log of the job. The option `--keep DIR` keeps the log.",
     ),
     "CommandEndedError": Trouble(
-        "The command of `consume --exec` ended before the stream was read.",
-        "Repair the command. The next run redelivers the records that the command did not answer.",
+        "The command passed to `consume --exec` ended before `consume` had read the stream.",
+        "Repair the command. The next run of `consume` redelivers the records that the "
+        "command did not answer.",
     ),
     "CliError": Trouble(
         "A command of `kinesis-spout` failed.",
-        "Do what the message on stderr says. `kinesis-spout --debug COMMAND` shows the traceback.",
+        "Follow the remedy in the message on stderr. `kinesis-spout --debug COMMAND` shows "
+        "the traceback.",
     ),
     "ConfigError": Trouble(
         "An option is unknown, has an invalid value, or contradicts another option.",
-        "Correct the option that the message names: [options](options.md), "
-        "[SpoutConfig](spout-config.md).",
+        "Correct the option that the message names. The pages [options](options.md) and "
+        "[SpoutConfig](spout-config.md) list the options and their values.",
     ),
     "ConflictError": Trouble(
         "Another process changed the stored state between a read and a write of this process. "
-        "Nothing was written.",
-        "Use the application name in only one query, or in one set of tasks. Then restart the "
-        "query.",
+        "This process wrote nothing.",
+        "Use the application name in only one query, or in one group of spout tasks. Then "
+        "restart the query or the tasks.",
     ),
     "ConsumerNotFoundError": Trouble(
         "The stream has no registered consumer of this name or ARN.",
@@ -684,163 +759,176 @@ ERRORS = {
         "`consumer_name`, a spout registers a missing consumer.",
     ),
     "CredentialsError": Trouble(
-        "No AWS credentials were found, one half of them is missing, or AWS refuses them.",
-        "Set `profile`, `awsAccessKeyId` and `awsSecretAccessKey`, or `roleArn`: "
-        "[options](options.md).",
+        "No AWS credentials were found, the access key or its secret is missing, or AWS "
+        "refuses the credentials.",
+        "Set `profile`, or `roleArn`, or both `awsAccessKeyId` and `awsSecretAccessKey` "
+        "([options](options.md)).",
     ),
     "DataLossError": Trouble(
-        "Records expired before they were read, because the job was stopped or too slow for longer "
-        "than the stream's retention. Or Kinesis no longer lists a shard that has unread records.",
+        "Records expired before the job read them, because the job was stopped or too slow for "
+        "longer than the stream's retention. The job also raises this error if Kinesis no longer "
+        "lists a shard that has unread records.",
         "Raise the retention of the stream. To accept the loss, set "
-        "[`failOnDataLoss`](options.md) to `false`: the log then names the lost records.",
+        "[`failOnDataLoss`](options.md) to `false`. The log then names the lost records.",
     ),
     "DeadLetterError": Trouble(
         "The dead letters of a batch could not be written to their sink. No record of the batch is "
         "acked.",
-        "Repair the sink and start the query again. The query redelivers the records of the batch.",
+        "Repair the sink of the dead letters and start the query again. The query redelivers "
+        "the records of the batch.",
     ),
     "EmbeddedZookeeperError": Trouble(
-        "The embedded ZooKeeper cannot run: Java or PySpark's jars are missing, its directory "
-        "cannot be written, or another process uses the directory.",
-        "Install Java 17 or newer, and use a separate directory on each machine. Or set "
-        "`zookeeper` to the address of a ZooKeeper server.",
+        "The embedded ZooKeeper cannot run, because Java or the jars of PySpark are missing, its "
+        "directory cannot be written, or another process uses the directory.",
+        "Install Java 17 or newer, and use a separate directory on each machine. Or set the "
+        "option `zookeeper` to the address of a ZooKeeper server.",
     ),
     "ExhaustedRecordError": Trouble(
-        "A record used up its retries or was rejected, and `on_exhausted` is `stop`. No record of "
-        "the batch is acked.",
-        "Correct the job or the record. To store such records as dead letters instead, use "
+        "A record used up its retries or was rejected, while `on_exhausted` is `stop`. No record "
+        "of the batch is acked.",
+        "Correct the function of the job. To store such records as dead letters instead, use "
         '`tracked(on_exhausted="dead_letter", dead_letter=...)`.',
     ),
     "ExpiredIteratorError": Trouble(
         "A shard iterator, or the page token of a listing, is older than five minutes. A job "
-        "creates new iterators, and raises this error if Kinesis refuses these for two minutes.",
-        "If your code calls the client, request a new iterator at the same position.",
+        "creates a new iterator, and raises this error only if Kinesis refuses new iterators for "
+        "two minutes.",
+        "If your own code reads the shard, request a new iterator at the same position.",
     ),
     "FailRecordError": Trouble(
-        "Your code raised `FailRecordError` in a `with emission:` block. The record fails, and the "
-        "loop continues. With `retry=False`, the record is dead-lettered.",
-        "Nothing needs to be done: the error ends with the block.",
+        "Your code raised `FailRecordError` in a `with emission:` block. The record fails, and "
+        "your loop continues. With `retry=False`, the record is dead-lettered.",
+        "Nothing needs to be done: the `with` block catches the error.",
     ),
     "FakeKinesisError": Trouble(
-        "Root of the errors that FakeKinesis raises on purpose.",
-        "See `ServiceError` and `TransportFaultError`.",
+        "`FakeKinesisError` is the root of the errors that FakeKinesis raises on purpose.",
+        "Follow the remedy of `ServiceError` or `TransportFaultError`.",
     ),
     "FunctionError": Trouble(
-        "The function of a batch raised something that Spark cannot pass on: not an `Exception`, "
-        "such as `SystemExit`, or an error whose text cannot be sent to Java.",
-        "Correct the function. The message names its error, and the log shows the traceback.",
+        "The function of a batch raised an error that Spark cannot pass on. The error is not an "
+        "`Exception` (for example `SystemExit`), or its text cannot be sent to Java.",
+        "Correct the function of the batch. The message names the error of the function, and "
+        "the log shows the traceback.",
     ),
     "IllegalAckerEventError": Trouble(
         "A tuple was acked or failed twice, an emission got two outcomes in one `with` block, or "
-        "a root does not belong to this acker. Nothing was changed.",
+        "a root does not belong to this acker. The acker changed nothing.",
         "Ack or fail each tuple and emission once. Anchor a tuple only to parts of emissions of "
         "one spout.",
     ),
     "IllegalTrackerEventError": Trouble(
-        "A record was acked or failed in a state that does not allow it. Nothing was changed.",
-        "Report this bug of kinesis-spout with the message, which names the shard, the sequence "
-        "number and the state.",
+        "A record was acked or failed although its state does not allow this event. The "
+        "tracker changed nothing.",
+        "Report this bug of kinesis-spout, with the message of the error. The message names the "
+        "shard, the sequence number and the state.",
     ),
     "InvalidPositionError": Trouble(
-        "The text of a position, such as `startingPosition`, is not valid.",
+        "The text of a position is not valid, for example in `startingPosition`.",
         "Use `LATEST`, `TRIM_HORIZON`, an ISO time, `-2h`, `AT:<sequence>` or `AFTER:<sequence>` "
         "in [`startingPosition`](options.md).",
     ),
     "InvalidSequenceNumberError": Trouble(
-        "The text of a sequence number is not valid.",
+        "The text is not a valid sequence number.",
         "Copy the decimal sequence number from the record or from `kinesis-spout shards`.",
     ),
     "InvalidStoreSettingError": Trouble(
         "The connect string of ZooKeeper, or the name of an application, stream or root, is not "
         "valid in ZooKeeper.",
-        "Correct `zookeeper`, `applicationName` or `zookeeperRoot`: [options](options.md).",
+        "Correct the option `zookeeper`, `applicationName`, `streamName` or `zookeeperRoot` "
+        "([options](options.md)).",
     ),
     "KinesisError": Trouble(
-        "Root of the errors of `kinesis_spout` and `spark_job`. `retryable` is true for a "
-        "transient error.",
-        "Catch `KinesisError` to catch every error of these packages.",
+        "`KinesisError` is the root of the errors of `kinesis_spout` and `spark_job`. The "
+        "attribute `retryable` is true for a transient error.",
+        "Catch `KinesisError` to catch every error of `kinesis_spout` and `spark_job`.",
     ),
     "MalformedRecordError": Trouble(
         "The scheme (decoder) cannot decode the payload of a record.",
-        "Correct the producer or the scheme. If records are tracked, the record is dead-lettered "
+        "Correct the producer or the scheme. A spout or a tracked query dead-letters the record "
         "at once, because a retry cannot help.",
     ),
     "MalformedResponseError": Trouble(
-        "A response is not a valid Kinesis response: the endpoint is not Kinesis, or a proxy "
+        "A response is not a valid response of Kinesis. The endpoint is not Kinesis, or a proxy "
         "changes responses.",
-        "Check `endpointUrl` and the proxy.",
+        "Check the option `endpointUrl`, and the proxy between the job and Kinesis.",
     ),
     "MigrationError": Trouble(
-        "`kinesis-spout import` cannot read the state of the other consumer, or finds no position "
-        "in it for a shard. Nothing was changed.",
-        "Do what the message says, for example pass `--at`.",
+        "`kinesis-spout import` cannot read the state of the other consumer, or this state has "
+        "no position for a shard. `import` changed nothing.",
+        "Follow the remedy in the message, for example pass `--at`.",
     ),
     "MissingExtraError": Trouble(
         "A package of an optional dependency group (pip extra) is not installed.",
-        "Install the extra with the command in the message.",
+        "Install the pip extra with the command in the message.",
     ),
     "NothingAckedError": Trouble(
-        "`breaker_failures` records failed and no record was acked: your code, or a service that "
-        "it calls, fails for every record. No record is lost.",
-        "Repair your code or that service, and start the spout again. `breaker_failures` sets the "
-        "number of failures.",
+        "The number of failed records reached `breaker_failures`, and no record was acked. Your "
+        "code, or a service that your code calls, fails for every record. No record is lost.",
+        "Repair your code or the service that it calls, and start the spout again. "
+        "`breaker_failures` sets the number of failures after which the spout stops.",
     ),
     "NotListerError": Trouble(
-        "Another task took over the listing of the shards. Nothing was written.",
-        "Nothing needs to be done: the task keeps its share of the shards and continues.",
+        "Another task of the spout took over the listing of the shards. This task wrote no "
+        "list of shards.",
+        "Nothing needs to be done: the task keeps its share of the shards, and continues.",
     ),
     "OwnedByAnotherError": Trouble(
-        "Another process runs an application of the same name. The message names the process.",
-        "Stop that process, or use another `applicationName`. [`ownerWait`](options.md) sets how "
-        "long a new job waits for the previous one to end.",
+        "Another process runs the application of the same name. The message of the error "
+        "names this process.",
+        "Stop the process that the message names, or use another `applicationName`. The option "
+        "[`ownerWait`](options.md) sets how long a new job waits until the previous job has "
+        "ended.",
     ),
     "PayloadError": Trouble(
-        "A scheme (decoder) of your own raised this error in `read`, because it cannot decode the "
-        "payload.",
+        "A scheme (decoder) of your own raised this error in its method `read`, because it "
+        "cannot decode the payload.",
         "Nothing needs to be done: the record counts as malformed, with the reason of this error.",
     ),
     "PlanClosedError": Trouble(
-        "A Spark task finished after its batch had ended, because Spark had given the task up or "
-        "because a new driver took over.",
+        "A Spark task finished after its batch had ended. Spark had given up the task, or a new "
+        "driver had taken over.",
         "Nothing needs to be done: a later batch redelivers the records of the task.",
     ),
     "TaskLogError": Trouble(
-        "The log that a Spark task published in ZooKeeper was changed or removed. Nothing was "
-        "appended to the log.",
-        "Start the query again: it redelivers the records of a removed log. If the error returns, "
-        "remove the damaged znodes in `batches/<planId>`: a later batch redelivers the records.",
+        "Another process changed or removed the log that a Spark task published in ZooKeeper. "
+        "Nothing was appended to the log.",
+        "Start the query again. The query redelivers the records of a removed log. If the error "
+        "returns, remove the damaged znodes in `batches/<planId>`. A later batch then redelivers "
+        "the records.",
     ),
     "RequestRefusedError": Trouble(
-        "Kinesis refused an argument, such as a sequence number of another stream or shard, or a "
-        "time in the future.",
-        "Correct the position in [`startingPosition`](options.md), or reset the application: "
+        "Kinesis refused an argument of a request, such as a sequence number of another stream "
+        "or shard, or a time in the future.",
+        "Correct the position in [`startingPosition`](options.md), or reset the application with "
         "`kinesis-spout reset`.",
     ),
     "SchemeDefinitionError": Trouble(
         "The schema of a scheme (decoder) is not valid, or the scheme does not support it.",
-        "Correct the schema: [schemes](api/schemes.md).",
+        "Correct the schema of the scheme. The page [schemes](api/schemes.md) names the "
+        "supported types.",
     ),
     "SchemeError": Trouble(
-        "Root of the errors of `scheme`.",
-        "Catch `SchemeError` to catch every error of this package.",
+        "`SchemeError` is the root of the errors of the package `scheme`.",
+        "Catch `SchemeError` to catch every error of the package `scheme`.",
     ),
     "SchemeUnavailableError": Trouble(
-        "A service that a scheme (decoder) uses, for example a schema registry, cannot be reached. "
-        "The spout redelivers the record; a Spark query fails and redelivers the batch.",
-        "If the error persists, check the network and the permissions.",
+        "A service that a scheme (decoder) uses, for example a schema registry, cannot be "
+        "reached. A spout redelivers the record. A Spark query fails, and redelivers the batch.",
+        "If the error persists, check the network, and the permissions for the service that "
+        "the scheme uses.",
     ),
     "ServiceError": Trouble(
-        "FakeKinesis returned an error response, as Kinesis would. `code` is an error code of the "
-        "Kinesis API reference.",
-        "Correct the request, or expect the error in your test.",
+        "FakeKinesis returned an error response, as Kinesis would. The attribute `code` is an "
+        "error code of the Kinesis API reference.",
+        "Correct the request of your test, or expect the error in your test.",
     ),
     "ServiceUnavailableError": Trouble(
         "Kinesis did not respond for a minute, returned an internal error for a minute, or is "
         "still creating the stream.",
-        "Check the network and the endpoint. Then start the query again.",
+        "Check the network and the endpoint of Kinesis. Then start the query again.",
     ),
     "ShardNotFoundError": Trouble(
-        "The stream exists, but the shard has expired or belongs to another stream.",
+        "The stream exists, but the requested shard has expired or belongs to another stream.",
         "List the shards of the stream with `kinesis-spout shards STREAM`.",
     ),
     "SpoutClosedError": Trouble(
@@ -849,96 +937,106 @@ ERRORS = {
     ),
     "StaleOwnerError": Trouble(
         "Another process took over the application after the ZooKeeper session of this process "
-        "expired. This process stores nothing more.",
-        "To continue with this process, stop the other one and restart this one. If long pauses "
-        "are normal, raise [`zookeeperSessionTimeout`](options.md).",
+        "expired. This process stores no more outcomes.",
+        "To continue with this process, stop the other process and restart this process. If your "
+        "process often pauses for long, raise [`zookeeperSessionTimeout`](options.md).",
     ),
     "SubscriptionInUseError": Trouble(
-        "The consumer has another subscription to the shard, or had one less than five seconds "
-        "ago. The job or spout subscribes again.",
-        "If the error persists, another application uses the consumer: give each application "
-        "[its own consumer](../guides/enhanced-fan-out.md).",
+        "The enhanced fan-out consumer has another subscription to the shard, or subscribed to "
+        "the shard less than five seconds ago. The job or spout subscribes again.",
+        "If the error persists, another application uses the same consumer. Give each "
+        "application [its own consumer](../guides/enhanced-fan-out.md).",
     ),
     "SparkConnectError": Trouble(
         "`source.tracked(...)` was used in a session of Spark Connect.",
-        "Run the query in its own session: [Spark Connect](../guides/spark-connect.md).",
+        "Run the query in its own Spark session ([Spark Connect](../guides/spark-connect.md)).",
     ),
     "StateError": Trouble(
-        "Root of the errors of `state`. `retryable` is true for a transient error.",
-        "Catch `StateError` to catch every error of this package.",
+        "`StateError` is the root of the errors of the package `state`. The attribute "
+        "`retryable` is true for a transient error.",
+        "Catch `StateError` to catch every error of the package `state`.",
     ),
     "StateTooLargeError": Trouble(
-        "A value or a transaction is larger than ZooKeeper allows. Nothing was written.",
-        "Lower [`maxUnresolvedPerShard`](options.md).",
+        "A value or a transaction is larger than ZooKeeper allows. Nothing was written to "
+        "ZooKeeper.",
+        "Lower the option [`maxUnresolvedPerShard`](options.md).",
     ),
     "StaleCredentialsError": Trouble(
-        "AWS accepted the credentials of a running job before, and refuses them now: they were "
-        "replaced or have expired. The job waits, and looks up its credentials at each attempt.",
-        "Put new credentials in the place where the job reads them.",
+        "AWS refuses the credentials of a running job, although AWS accepted them before. The "
+        "credentials were replaced, or have expired. The job waits, and looks up its credentials "
+        "at each attempt.",
+        "Put new credentials in the place from which the job reads its credentials.",
     ),
     "StillThrottledError": Trouble(
         "Kinesis has throttled the reads of a shard for minutes, because other consumers use up "
-        "its read limits. A spout waits without limit, unless `give_up_after_s` is set.",
+        "the read limits of the shard. A spout waits without limit, unless `give_up_after_s` is "
+        "set.",
         "Lower [`readsPerSecond`](options.md), move other consumers to enhanced fan-out, or add "
-        "shards.",
+        "shards to the stream.",
     ),
     "StoredDataError": Trouble(
         "A znode is damaged, or a newer version of kinesis-spout wrote it.",
-        "Upgrade kinesis-spout, restore the znode, or reset the application: `kinesis-spout "
-        "reset`.",
+        "Upgrade kinesis-spout, restore the znode from a backup, or reset the application with "
+        "`kinesis-spout reset`.",
     ),
     "StoreAccessError": Trouble(
-        "ZooKeeper refuses the connection, or access to a znode, because of the client's "
-        "certificate, identity or permissions.",
-        "Correct the option that the message names, or the ACL of the znode "
+        "ZooKeeper refuses the connection or the access to a znode, because of the certificate, "
+        "the identity or the permissions of the client.",
+        "Correct the option that the message names, or correct the ACL of the znode "
         "([Security](../guides/security.md)).",
     ),
     "StoreUnavailableError": Trouble(
-        "ZooKeeper did not respond within the time limit. A write that was in progress may have "
-        "been applied or not.",
-        "Check the servers in `zookeeper` and the network. Then restart the query: it continues.",
+        "ZooKeeper did not respond within the time limit. ZooKeeper may or may not have applied "
+        "a write that was in progress.",
+        "Check the network, and the servers that the option `zookeeper` names. Then restart "
+        "the query. The query continues at its checkpoints.",
     ),
     "UnfinishedImportError": Trouble(
-        "`checkpoint import` was interrupted, so some shards do not have their imported positions.",
-        "Run the import again, or remove the state: `kinesis-spout reset`.",
+        "`kinesis-spout checkpoint import` was interrupted, so some shards do not have their "
+        "imported positions.",
+        "Run `kinesis-spout checkpoint import` again, or remove the state with "
+        "`kinesis-spout reset`.",
     ),
     "StreamMismatchError": Trouble(
-        "The stored state belongs to another stream, or to an earlier stream of the same name "
-        "that was deleted.",
-        "Use another `applicationName`, or remove the old state: `kinesis-spout reset`.",
+        "The stored state of the application belongs to another stream, or to a deleted stream "
+        "of the same name.",
+        "Use another `applicationName`, or remove the old state with `kinesis-spout reset`.",
     ),
     "StreamError": Trouble(
-        "One of the streams of a query failed. The message has the name of the stream and the "
-        "original error.",
-        "Resolve the original error.",
+        "One of the streams of a query failed. The message contains the name of the stream and "
+        "the original error.",
+        "Resolve the original error, which the message contains.",
     ),
     "StreamNotFoundError": Trouble(
-        "The stream does not exist in this region and account.",
-        "Check `streamName`, `region` and the account of the credentials.",
+        "The stream does not exist in the region and the account that the job uses.",
+        "Check the options `streamName` and `region`, and the account of the credentials.",
     ),
     "KeyThrottledError": Trouble(
-        "KMS throttles the requests for the stream's key in the whole account. A job waits and "
-        "retries.",
-        "Raise the account's KMS request quota, or use the key less.",
+        "KMS throttles the requests for the stream's KMS key in the whole account. A job waits "
+        "and retries the request.",
+        "Raise the account's quota of KMS requests, or use the KMS key less.",
     ),
     "ThrottledError": Trouble(
-        "A limit of the shard, the account or KMS was exceeded. A job waits and retries.",
-        "If the error persists, see `StillThrottledError`.",
+        "A limit of the shard, the account or KMS was exceeded. A job waits and retries the "
+        "request.",
+        "If the error persists, follow the remedy of `StillThrottledError`.",
     ),
     "TransportFaultError": Trouble(
-        "FakeKinesis dropped a connection because the fault plan of your test said so.",
-        "Expect the error in your test.",
+        "FakeKinesis dropped a connection, because the fault plan of your test contains this "
+        "fault.",
+        "Expect this error in your test.",
     ),
     "UnreadableRecordError": Trouble(
         "A record has an arrival time outside the years 1 to 9999, for example from a faulty "
-        "emulator. The records before it are delivered.",
+        "emulator. The records before this record are delivered.",
         "Repair the endpoint that serves the stream, or skip the record with the `checkpoint set` "
         "command in the message.",
     ),
     "UnwritableRecordError": Trouble(
-        "A row to be written to a stream has no data, is too large, or has an invalid key. No row "
-        "of its Arrow batch was put; the rows of earlier Arrow batches were put.",
-        "Correct the row as the message says.",
+        "A row that was to be written to a stream has no data, is too large, or has an invalid "
+        "key. No row of the same Arrow batch was put on the stream. The rows of earlier Arrow "
+        "batches were put.",
+        "Correct the row, which the message names.",
     ),
 }
 
@@ -965,7 +1063,7 @@ NOT_ERRORS = {
 
 class Call(NamedTuple):
     """One operation of an AWS API: its IAM action, and who calls it how often. `{option}` in a rate
-    is the option's default.
+    is the option's default, and `{request}` is the operation's name with "request".
     """
 
     action: str
@@ -976,121 +1074,142 @@ CALLS = {
     "describe_stream_summary": Call(
         "kinesis:DescribeStreamSummary",
         {
-            "Spark driver": "one request at the start, then one every `shardRefreshInterval` "
-            "({shardRefreshInterval})",
-            "spout": "one request at the start, then one every `shard_refresh_interval_s` "
-            "({shard_refresh_interval_s} s)",
-            "batch read": "one request at `load()`, and one before the first action",
-            "`kinesis-spout shards`": "one request",
-            "`kinesis-spout status`, `explain`": "two requests; with `--watch`, one every 2 s",
-            "the sink": "one request per write, and one per task",
-            "any reader": "one request after each ResourceNotFoundException, to distinguish a "
+            "Spark driver": "one {request} at the start of the query, then one request every "
+            "`shardRefreshInterval` ({shardRefreshInterval})",
+            "spout": "one {request} when the spout opens, then one request every "
+            "`shard_refresh_interval_s` ({shard_refresh_interval_s} s)",
+            "batch read": "one {request} at `load()`, and one request before the first action",
+            "`kinesis-spout shards`": "one {request}",
+            "`kinesis-spout status`, `explain`": "two {request}s. With `--watch`, one "
+            "{request} every 2 s",
+            "the sink": "one {request} per write, and one request per task of the write",
+            "any reader": "one {request} after each ResourceNotFoundException, to distinguish a "
             "missing shard from a missing stream",
         },
     ),
     "list_shards": Call(
         "kinesis:ListShards",
         {
-            "Spark driver": "one listing at the start, one every `shardRefreshInterval` "
-            "({shardRefreshInterval}), and one at the end of each shard. A listing takes one "
-            "request per page of 1,000 shards",
-            "spout": "one listing at the start, one every `shard_refresh_interval_s` "
-            "({shard_refresh_interval_s} s), and one at the end of each shard",
-            "batch read": "one listing before the first action; during a reshard, up to five",
-            "`kinesis-spout shards`": "one listing",
-            "`kinesis-spout status`, `explain`": "two listings; with `--watch`, one every 2 s",
-            "the sink": "one listing per task; after a reshard, at most one every 10 s",
+            "Spark driver": "one listing of the shards at the start of the query, one listing "
+            "every `shardRefreshInterval` ({shardRefreshInterval}), and one "
+            "listing at the end of each shard. A listing takes one {request} per "
+            "page of 1,000 shards",
+            "spout": "one listing of the shards when the spout opens, one listing every "
+            "`shard_refresh_interval_s` ({shard_refresh_interval_s} s), and one listing "
+            "at the end of each shard",
+            "batch read": "one listing of the shards before the first action. During a reshard, "
+            "up to five listings",
+            "`kinesis-spout shards`": "one listing of the shards",
+            "`kinesis-spout status`, `explain`": "two listings of the shards. With `--watch`, one "
+            "listing every 2 s",
+            "the sink": "one listing of the shards per task. After a reshard, at most one listing "
+            "every 10 s",
         },
     ),
     "get_shard_iterator": Call(
         "kinesis:GetShardIterator",
         {
-            "Spark task": "in each batch, one request per shard that has no valid iterator, and "
-            "one per range of retries",
-            "Spark driver": "one request per idle shard, and another when its iterator expires",
-            "spout": "one request per shard, one after each error, and one per range of retries",
-            "batch read": "in each action, one request per shard, and one after each error",
-            "`kinesis-spout shards --lag`": "one request per shard",
-            "`kinesis-spout status`, `explain`": "one request per shard, for up to 100 shards "
-            "(`--ask`); with `--watch`, every 2 s",
+            "Spark task": "one {request} in each batch for each shard that has no valid iterator, "
+            "and one request for each range of retries",
+            "Spark driver": "one {request} per idle shard, and one request each time the iterator "
+            "of the shard expires",
+            "spout": "one {request} per shard, one request after each error, and one request for "
+            "each range of retries",
+            "batch read": "one {request} per shard in each action, and one request after each "
+            "error",
+            "`kinesis-spout shards --lag`": "one {request} per shard",
+            "`kinesis-spout status`, `explain`": "one {request} per shard, for up to 100 shards "
+            "(`--ask`). With `--watch`, the requests are "
+            "repeated every 2 s",
         },
     ),
     "get_records": Call(
         "kinesis:GetRecords",
         {
-            "Spark task": "up to `readsPerSecond` ({readsPerSecond}) requests per second for each "
-            "shard that has unread records",
-            "Spark driver": "one request for one record per idle shard every `probeInterval` "
-            "({probeInterval}), for up to 100 shards",
-            "spout": "up to `rate.reads_per_second` ({readsPerSecond}) requests per second for "
-            "each shard; for an idle shard, one request every `idle_poll_s` ({idle_poll_s} s) "
-            "to `max_idle_poll_s` ({max_idle_poll_s} s)",
-            "batch read": "up to `readsPerSecond` ({readsPerSecond}) requests per second for each "
-            "shard, until the end of the range",
-            "`kinesis-spout shards --lag`": "one request per shard",
-            "`kinesis-spout status`, `explain`": "one request per shard, for up to 100 shards "
-            "(`--ask`); with `--watch`, every 2 s",
+            "Spark task": "up to `readsPerSecond` ({readsPerSecond}) {request}s per second for "
+            "each shard that has unread records",
+            "Spark driver": "one {request} per idle shard every `probeInterval` "
+            "({probeInterval}), for up to 100 shards. Each request asks for one "
+            "record",
+            "spout": "up to `rate.reads_per_second` ({readsPerSecond}) {request}s per second for "
+            "each shard. For an idle shard, one {request} every `idle_poll_s` "
+            "({idle_poll_s} s) to `max_idle_poll_s` ({max_idle_poll_s} s)",
+            "batch read": "up to `readsPerSecond` ({readsPerSecond}) {request}s per second for "
+            "each shard, until the end of the range",
+            "`kinesis-spout shards --lag`": "one {request} per shard",
+            "`kinesis-spout status`, `explain`": "one {request} per shard, for up to 100 shards "
+            "(`--ask`). With `--watch`, the requests are "
+            "repeated every 2 s",
         },
     ),
     "subscribe_to_shard": Call(
         "kinesis:SubscribeToShard",
         {
-            "spout with `read_mode` `efo`": "one request per shard every 5 minutes, and one after "
-            "each error",
-            "tasks of a query with `readMode` `efo`": "one request per shard and batch, at most "
-            "one every 5 s per shard; a task subscribes to up to 16 shards at a time",
+            "spout with `read_mode` `efo`": "one {request} per shard every 5 minutes, and one "
+            "request after each error",
+            "tasks of a query with `readMode` `efo`": "one {request} per shard and batch, but at "
+            "most one request per shard every 5 s. A "
+            "task subscribes to up to 16 shards at a "
+            "time",
         },
     ),
     "describe_stream_consumer": Call(
         "kinesis:DescribeStreamConsumer",
         {
-            "spout with `read_mode` `efo`": "one request at the start, then one every 2 s until "
-            "the consumer is ACTIVE; one after each ResourceNotFoundException",
-            "driver of a query with `readMode` `efo`": "one request at the first batch. Until the "
-            "consumer is ACTIVE: one every 2 s for 15 s, then one a minute. One request after each "
+            "spout with `read_mode` `efo`": "one {request} when the spout opens, then one request "
+            "every 2 s until the consumer is ACTIVE. One "
+            "{request} after each ResourceNotFoundException",
+            "driver of a query with `readMode` `efo`": "one {request} at the first batch. Until "
+            "the consumer is ACTIVE, one {request} "
+            "every 2 s for 15 s, then one request per "
+            "minute. One {request} after each "
             "ResourceNotFoundException of a task",
-            "`kinesis-spout consumers remove`": "one request",
+            "`kinesis-spout consumers remove`": "one {request}",
         },
     ),
     "register_stream_consumer": Call(
         "kinesis:RegisterStreamConsumer",
         {
-            "spout with `consumer_name`": "one request if the stream has no consumer of that name",
+            "spout with `consumer_name`": (
+                "one {request} if the stream has no consumer of that name"
+            ),
             "driver of a query with `consumerName`": (
-                "one request if the stream has no consumer of that name"
+                "one {request} if the stream has no consumer of that name"
             ),
         },
     ),
     "list_stream_consumers": Call(
         "kinesis:ListStreamConsumers",
         {
-            "`kinesis-spout consumers list`": "one request per page of 100 consumers",
+            "`kinesis-spout consumers list`": "one {request} per page of 100 consumers",
         },
     ),
     "deregister_stream_consumer": Call(
         "kinesis:DeregisterStreamConsumer",
         {
-            "`kinesis-spout consumers remove`": "one request",
+            "`kinesis-spout consumers remove`": "one {request}",
         },
     ),
     "put_records": Call(
         "kinesis:PutRecords",
         {
-            "`kinesis-spout produce`": "one request per {request_records} records or {request_mib} "
-            "MiB; at least one a second while lines arrive",
-            "`kinesis-spout redrive`": "one request per {request_records} dead letters or "
+            "`kinesis-spout produce`": "one {request} per {request_records} records or "
+            "{request_mib} MiB. At least one {request} per second "
+            "while lines arrive on stdin",
+            "`kinesis-spout redrive`": "one {request} per {request_records} dead letters or "
             "{request_mib} MiB",
-            "`DeadLetter.to_stream`": "one request per {request_records} dead letters or "
-            "{request_mib} MiB of each partition of a batch; the executors send it",
-            "the sink": "one request per {request_records} records or {request_mib} MiB of each "
-            "task; the executors send it",
+            "`DeadLetter.to_stream`": "one {request} per {request_records} dead letters or "
+            "{request_mib} MiB of each partition of a batch. The "
+            "executors send the requests",
+            "the sink": "one {request} per {request_records} records or {request_mib} MiB of each "
+            "task. The executors send the requests",
         },
     ),
     "assume_role": Call(
         "sts:AssumeRole",
         {
-            "every process with `roleArn`": "one request at the start, and one before the "
-            "credentials expire",
+            "every process with `roleArn`": "one {request} at the start of the process, and one "
+            "request each time before the credentials expire",
         },
     ),
 }
@@ -1121,8 +1240,8 @@ POLICIES = (
     Policy(
         "Read with enhanced fan-out",
         "a query with `readMode` `efo`, and for the spout and `kinesis-spout consume` with "
-        "`read_mode` `efo`. Attach it in addition to the policy for reading with Spark or with the "
-        "spout",
+        "`read_mode` `efo`. Attach this policy in addition to the policy for reading with Spark "
+        "or with the spout",
         PERMISSIONS[Use.SUBSCRIBE].all_operations,
         "",
     ),
@@ -1134,8 +1253,8 @@ POLICIES = (
     ),
     Policy(
         "Look at shards",
-        "`kinesis-spout shards` and `status --ask 0`. `shards --lag`, and `status` with `--ask` "
-        "above 0, need the policy for reading with the spout",
+        "`kinesis-spout shards` and `status --ask 0`. The commands `shards --lag`, and `status` "
+        "with `--ask` above 0, need the policy for reading with the spout",
         PERMISSIONS[Use.DESCRIBE].operations,
         "",
     ),
@@ -1164,24 +1283,28 @@ POLICIES = (
 # failpoints ---------------------------------------------------------------------------------------
 
 FAILPOINTS = {
-    "plan-created": "The plan of the batch is in ZooKeeper. Spark does not know the plan yet.",
+    "plan-created": "The plan of the batch is in ZooKeeper. Spark does not know this plan yet.",
     "plan-logged": "Spark wrote the plan's id to its offset log. No task has started.",
     "log-appended": "A task added the records that it read to its log. The task has not passed "
     "these rows to Spark yet.",
     "log-sealed": "A task completed its log. The task has not passed its last rows to Spark yet.",
-    "report-opened": "The report of a tracked batch is open. The function has not run.",
-    "sink-written": "`kinesis-spout run` wrote its sink. Spark has not committed the batch.",
+    "report-opened": "The report of a batch of a tracked query is open. The function of the batch "
+    "has not run.",
+    "sink-written": "`kinesis-spout run` wrote the rows of a batch to its sink. Spark has not "
+    "committed the batch.",
     "dead-letters-written": "The dead letters of a batch are written. The report of the batch is "
     "not complete.",
     "report-part-written": "A part of a large report is written. The header of the report is not "
-    "written.",
+    "written yet.",
     "report-done": "The report of a batch is complete. Spark has not committed the batch.",
     "plan-closed": "The plan of a batch is closed, so its tasks can publish no more records. No "
     "shard state has changed.",
     "shard-states-half-written": "Some, but not all, shard states of a batch are written.",
     "plan-settled": "All shard states of a batch are written, and its plan is marked as settled.",
-    "letters-saved": "`checkpoint skip --to` wrote its file. No shard state has changed.",
-    "import-begun": "`checkpoint import` wrote the start of the application, and no shard state.",
+    "letters-saved": "`checkpoint skip --to` wrote the file of dead letters. No shard state has "
+    "changed.",
+    "import-begun": "`checkpoint import` wrote the starting position of the application, but no "
+    "shard state.",
     "states-moved": "`checkpoint set` or `skip` wrote the shard states. The command still owns "
     "the application.",
 }

@@ -195,19 +195,24 @@ def _json_type(hint: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_json_type(one) for one in inner if one is not types.NoneType)
     if origin is dict:
-        return f"object of {_json_type(inner[1])}"
+        return f"object of {_plural(_json_type(inner[1]))}"
     if origin in (tuple, list):
         if origin is tuple and Ellipsis not in inner:
             return f"[{', '.join(_json_type(one) for one in inner)}]"
-        return f"array of {_json_type(inner[0])}"
+        return f"array of {_plural(_json_type(inner[0]))}"
     return _scalar(hint)
+
+
+def _plural(kind: str) -> str:
+    return f"{kind}s" if kind[-1].isalpha() else kind
 
 
 def _scalar(kind: type[Any]) -> str:
     if issubclass(kind, msgspec.Struct) or hasattr(kind, "_fields"):
         return _link(kind.__name__.lstrip("_"))
     if issubclass(kind, Enum):
-        return " or ".join(code(member.value) for member in kind)
+        *others, last = (code(member.value) for member in kind)
+        return f"{', '.join(others)} or {last}"
     names: dict[type[Any], str] = {
         SequenceNumber: "sequence number",
         Position: "position",
