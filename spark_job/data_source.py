@@ -144,7 +144,8 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskPartition):
             raise TypeError(
-                f"partition is a {type(partition).__name__}, not a TaskPartition of this source"
+                f"the partition is a {type(partition).__name__}, not a TaskPartition of the "
+                "Kinesis source"
             )
         from spark_job.executor.task_reader import read_task  # noqa: PLC0415  # on executors only
         from spark_job.process_services import ProcessServices  # noqa: PLC0415
@@ -264,21 +265,27 @@ def selected_columns(schema: StructType, scheme: RecordScheme | None = None) -> 
         kind = field.dataType.simpleString().upper()
         if _TYPES.get(field.name) != kind:
             raise ConfigError(
-                f"the schema has a column {field.name} {kind}, which this source does not have",
-                f"choose columns of {SCHEMA_DDL}",
+                f"the schema has a column {field.name} {kind}, which the Kinesis source does "
+                "not have",
+                f"use only columns of the schema {SCHEMA_DDL}",
             )
         if not field.nullable:
             # Spark compares the rows' schema with this one, and each column may have nulls.
             raise ConfigError(
-                f"the schema declares column {field.name} NOT NULL, but the source may return "
-                "NULL there",
-                "remove NOT NULL",
+                f"the schema declares column {field.name} NOT NULL, but the Kinesis source may "
+                "return NULL in this column",
+                f"remove NOT NULL from column {field.name}",
             )
     names = tuple(schema.names)
     if not names:
-        raise ConfigError("the schema has no columns", f"choose columns of {SCHEMA_DDL}")
+        raise ConfigError(
+            "the schema has no columns", f"use only columns of the schema {SCHEMA_DDL}"
+        )
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ConfigError(f"the schema has the column {min(twice)} twice", "name each column once")
+        raise ConfigError(
+            f"the schema contains the column {min(twice)} twice",
+            "list each column of the schema once",
+        )
     return names
 
 
@@ -290,6 +297,7 @@ def _check_parsed(kind: DataType, scheme: RecordScheme) -> None:
 
     if to_arrow_type(kind, timezone="UTC") != column_type(scheme):
         raise ConfigError(
-            f"the schema has a column {PARSED} whose type differs from the scheme's",
-            f"declare the column as {outcome_ddl(scheme)}",
+            f"the schema has a column {PARSED} whose type differs from the type that the "
+            "scheme defines",
+            f"declare column {PARSED} as {outcome_ddl(scheme)}",
         )

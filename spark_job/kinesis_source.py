@@ -224,9 +224,9 @@ class KinesisSource(_Reads):
         query = self.query()
         if not query.is_of_one:
             raise ConfigError(
-                "settings() needs a source of one stream, but this source reads "
+                "settings() requires a source of one stream, but this source reads "
                 f"{len(query.streams)} streams",
-                "call query(), which has the settings of each stream",
+                "call query(), which returns the settings of each stream",
             )
         return query.streams[0]
 
@@ -267,8 +267,8 @@ class KinesisStreams(_Reads):
     def __post_init__(self) -> None:
         if sum(len(source.split()) for source in self.sources) < 2:
             raise ConfigError(
-                "KinesisSource.several got fewer than two streams",
-                "read a single stream with KinesisSource(...).read_stream(spark)",
+                "KinesisSource.several was called with fewer than two streams",
+                "to read a single stream, use KinesisSource(...).read_stream(spark)",
             )
         self.query()
 
@@ -307,5 +307,6 @@ def _as_text(option: str, value: object) -> str:
 
         return text_of(value)
     raise ConfigError(
-        f"option {option} is of type {type(value).__name__}", "pass a string or a number"
+        f"option {option} is of type {type(value).__name__}",
+        "pass a string or a number as the value of the option",
     )

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 STREAM = by_field(
     Option(
         "streamName",
-        "name of the stream, or names and ARNs of several streams, separated by commas; set this "
-        "or `streamArn`",
+        "name of the stream, or names and ARNs of several streams, separated by commas. Set "
+        "`streamName` or `streamArn`",
         field="stream",
     ),
-    Option("streamArn", "ARN of the stream, which also sets the region; set this or `streamName`"),
+    Option(
+        "streamArn",
+        "ARN of the stream, which also sets the region. Set `streamArn` or `streamName`",
+    ),
 )
 
 
@@ -58,67 +61,70 @@ def _scheme(option: str, text: str) -> RecordScheme:
 _SPARKS = by_field(
     Option(
         "scheme",
-        "scheme (decoder) of the payloads, with the values of `consume --scheme`, for example "
-        "`cloudwatch-logs`. The added column `parsed` has the fields of each payload, or the "
-        "reason why the payload cannot be decoded",
+        "scheme (decoder) of the payloads, for example `cloudwatch-logs`. The values are those "
+        "of `consume --scheme`. The scheme adds the column `parsed`, which has the fields of "
+        "each payload, or the reason why the payload cannot be decoded",
         parse=_scheme,
     ),
     Option.whole(
         "maxRecordsPerTrigger",
-        "maximum records of a stream in a batch, over all its shards; default: no limit",
+        "maximum number of records of one stream in a batch, over all shards of the stream; "
+        "default: no limit",
     ),
     Option.whole(
         "maxRecordsPerTriggerTotal",
-        "maximum records in a batch over all streams of a query. The streams with unread records "
-        "share this number. Default: no limit",
+        "maximum number of records in a batch, over all streams of a query. The streams with "
+        "unread records share this number. Default: no limit",
     ),
-    Option.whole("maxRecordsPerShard", "maximum new records of one shard in a batch", "100000"),
+    Option.whole(
+        "maxRecordsPerShard", "maximum number of new records of one shard in a batch", "100000"
+    ),
     Option.size(
         "maxBytesPerTask",
-        "maximum payload bytes that a task delivers in a batch",
+        "maximum number of payload bytes that a task delivers in a batch",
         "64MiB",
         least="1B",
     ),
     Option.duration(
         "maxFetchTime",
-        "maximum time that a task reads, counted from its first record",
+        "maximum time that a task reads records, counted from its first record",
         "5s",
         least="1ms",
     ),
     Option.duration(
         "maxSearchTime",
-        "maximum time that a task searches for the first record of a lagging shard, and that an "
-        "AvailableNow run searches for the end of a shard",
+        "maximum time that a task searches for the first record of a lagging shard. An "
+        "AvailableNow run searches for the end of a shard for the same time",
         "60s",
         least="1ms",
     ),
     Option.whole(
         "maxTasks",
-        "maximum tasks in a batch; default: the number of tasks that the session runs at a "
-        "time, or 64 with dynamic allocation or Spark Connect",
+        "maximum number of tasks in a batch; default: the number of tasks that the session runs "
+        "at the same time, or 64 with dynamic allocation or Spark Connect",
         "64",
     ),
     Option.switch(
         "wholeBatchAck",
         "`true` acks each finished batch as a whole. Set the option if earlier queries of the "
-        "application used `tracked` and this query does not",
+        "application used `tracked`, but this query does not",
         "false",
     ),
     Option.duration(
         "availableNowRetryWait",
         "maximum time that an AvailableNow run waits for retries after its last new record. "
-        "Default: the sum of a record's backoffs plus 50s, and more if the first backoff is "
+        "Default: the sum of a record's backoffs plus 50s, or more if the first backoff is "
         "longer than 20s",
     ),
     Option.duration(
         "idleWait",
-        "maximum time that the driver waits for new records before it returns to Spark",
+        "maximum time that the driver waits for new records before it returns control to Spark",
         "1s",
         most="60s",
     ),
     Option.duration(
         "probeInterval",
-        "time between two probes of an idle shard for new records",
+        "time between two checks of an idle shard for new records",
         "1s",
         least="200ms",
     ),
@@ -129,7 +135,8 @@ OPTIONS = {**STREAM, **SHARED, **_SPARKS}
 # Options of earlier versions that nobody could choose a value for, with the reason. One that is
 # given is warned of, and has no effect.
 RETIRED = {
-    "probeMaxShards": "the driver probes up to 100 idle shards, and tasks read any others",
+    "probeMaxShards": "the driver reads up to 100 idle shards, and tasks read all other idle "
+    "shards",
     "idleInterval": "with more than 100 shards, tasks read the idle shards every 10 seconds",
     "statesPerWrite": "shard states are written in as few transactions as ZooKeeper allows",
 }
@@ -192,7 +199,7 @@ def _word_position(option: str, text: str) -> str:
         option,
         "is not accepted",
         text[:60],
-        remedy="set startingPosition to the time in ISO 8601",
+        remedy="set option startingPosition to the time in ISO 8601",
     )
 
 
@@ -205,7 +212,7 @@ def _reads_per_second(option: str, text: str) -> str:
             option,
             "is not accepted",
             text,
-            remedy="use option readsPerSecond; Kinesis allows at most 5",
+            remedy="use option readsPerSecond; Kinesis allows at most 5 requests per second",
         )
     return f"{1000 / milliseconds:g}"
 
@@ -230,16 +237,20 @@ def _url(option: str, text: str) -> str:
 
 
 _LEAVE_OUT = "omit this option"
-_CREDENTIALS = "use profile, roleArn, or another way in which botocore finds credentials"
-_FALLS_BACK = f"{_LEAVE_OUT}: a shard is polled when its subscription is refused or breaks"
-_REMOVED = f"{_LEAVE_OUT}: only `kinesis-spout consumers remove` removes a consumer"
-_CALLS = f"{_LEAVE_OUT}: requests to Kinesis are retried with backoff for a minute"
-_IMPORT = (
-    f"{_LEAVE_OUT}: progress is stored in ZooKeeper; `kinesis-spout import` takes over the "
-    "progress that awslabs' connector stored"
+_CREDENTIALS = (
+    "use option profile or roleArn, or another source of credentials that botocore supports"
 )
-_NO_PREFETCH = f"{_LEAVE_OUT}: no records are read before their batch starts"
-_BATCH = "use maxRecordsPerShard and maxBytesPerTask for the size of a batch"
+_FALLS_BACK = (
+    f"{_LEAVE_OUT}: a task reads a shard with GetRecords when its subscription is refused or breaks"
+)
+_REMOVED = f"{_LEAVE_OUT}: only the command `kinesis-spout consumers remove` removes a consumer"
+_CALLS = f"{_LEAVE_OUT}: kinesis-spout retries requests to Kinesis with backoff for a minute"
+_IMPORT = (
+    f"{_LEAVE_OUT}: kinesis-spout stores progress in ZooKeeper; `kinesis-spout import` takes "
+    "over the progress that awslabs' connector stored"
+)
+_NO_PREFETCH = f"{_LEAVE_OUT}: kinesis-spout reads no records before their batch starts"
+_BATCH = "to limit the size of a batch, use options maxRecordsPerShard and maxBytesPerTask"
 
 AWSLABS = System(
     name="awslabs' connector",
@@ -257,7 +268,9 @@ AWSLABS = System(
         "kinesis.maxFetchRecordsPerShard": Taken("maxRecordsPerShard"),
         "kinesis.describeShardInterval": Taken("shardRefreshInterval"),
         "kinesis.getRecords.fetchIntervalMs": Taken(
-            "readsPerSecond", _reads_per_second, "1000 divided by the number of milliseconds"
+            "readsPerSecond",
+            _reads_per_second,
+            "the option's value is 1000 divided by the number of milliseconds",
         ),
         "kinesis.stsRoleArn": Taken("roleArn"),
         "kinesis.stsSessionName": Taken("roleSessionName"),
@@ -273,17 +286,17 @@ AWSLABS = System(
     },
     refused={
         "kinesis.region": (
-            "use region for the region of the stream: awslabs' kinesis.region is the region of "
-            "its metadata table"
+            "use option region for the region of the stream; kinesis.region is the region of the "
+            "metadata table of awslabs' connector"
         ),
         "kinesis.subscribeToShard.timeoutSec": _FALLS_BACK,
         "kinesis.subscribeToShard.maxRetries": _FALLS_BACK,
         "kinesis.maxFetchTimePerShardSec": (
-            "use maxFetchTime, which counts from a task's first record"
+            "use option maxFetchTime, which counts the time from a task's first record"
         ),
         "kinesis.getRecords.numberOfRecordsPerFetch": (
-            f"{_LEAVE_OUT}: each request asks for the maximum number of records; use "
-            "readBytesPerSecond to limit the rate"
+            f"{_LEAVE_OUT}: each GetRecords request asks for the maximum number of records; to "
+            "limit the rate, use option readBytesPerSecond"
         ),
         "kinesis.minBatchesToRetain": _IMPORT,
         "kinesis.metadataCommitterType": _IMPORT,
@@ -296,11 +309,11 @@ AWSLABS = System(
         "kinesis.clientNumRetries": _CALLS,
         "kinesis.clientRetryIntervalsMs": _CALLS,
         "kinesis.clientMaxRetryIntervalMs": _CALLS,
-        "kinesis.stsEndpointUrl": "set AWS_ENDPOINT_URL_STS in the environment",
+        "kinesis.stsEndpointUrl": "set the environment variable AWS_ENDPOINT_URL_STS",
         "kinesis.credentialProviderClass": _CREDENTIALS,
         "kinesis.credentialProviderParam": _CREDENTIALS,
         "kinesis.internal.avoidEmptyBatches": (
-            f"{_LEAVE_OUT}: a batch starts only when there are unread records"
+            f"{_LEAVE_OUT}: a batch starts only when the stream has unread records"
         ),
         "kinesis.internal.maintenanceTaskIntervalSec": _IMPORT,
         "kinesis.internal.dataQueueCapacity": _NO_PREFETCH,
@@ -318,7 +331,7 @@ DATABRICKS = System(
         "roleExternalId": Taken("roleExternalId"),
         "roleSessionName": Taken("roleSessionName"),
         "consumerName": Taken("consumerName"),
-        "endpoint": Taken("endpointUrl", _url, "a host, with `https://` put before it"),
+        "endpoint": Taken("endpointUrl", _url, "a host name, before which `https://` is added"),
         "initialPosition": Taken(
             "startingPosition",
             _word_position,
@@ -328,35 +341,37 @@ DATABRICKS = System(
         "awsSecretKey": Taken("awsSecretAccessKey"),
         "shardFetchInterval": Taken("shardRefreshInterval"),
         "minFetchPeriod": Taken(
-            "readsPerSecond", _reads_per_second, "1 second divided by the duration"
+            "readsPerSecond",
+            _reads_per_second,
+            "the option's value is 1 second divided by the duration",
         ),
         "consumerMode": Taken("readMode", _mode(polling="polling", efo="efo"), "`polling`, `efo`"),
     },
     refused={
         "serviceCredential": _CREDENTIALS,
-        "stsEndpoint": "set AWS_ENDPOINT_URL_STS in the environment",
+        "stsEndpoint": "set the environment variable AWS_ENDPOINT_URL_STS",
         "maxRecordsPerFetch": (
-            f"{_LEAVE_OUT}: each request asks for the maximum number of records; {_BATCH}"
+            f"{_LEAVE_OUT}: each GetRecords request asks for the maximum number of records; "
+            f"{_BATCH}"
         ),
-        "maxFetchRate": "use readBytesPerSecond, for example 2MiB",
+        "maxFetchRate": "use option readBytesPerSecond, for example with the value 2MiB",
         "maxFetchDuration": _NO_PREFETCH,
         "fetchBufferSize": _NO_PREFETCH,
         "shardsPerTask": "use maxTasks",
         "coalesceThresholdBlockSize": _NO_PREFETCH,
         "coalesce": _NO_PREFETCH,
         "coalesceBinSize": _NO_PREFETCH,
-        "reuseKinesisClient": f"{_LEAVE_OUT}: each process reuses one connection",
+        "reuseKinesisClient": f"{_LEAVE_OUT}: each process reuses its connection to Kinesis",
         "clientRetries": _CALLS,
-        "maxShardsPerDescribe": f"{_LEAVE_OUT}: all shards are listed",
-        "consumerNamePrefix": "use consumerName, as the name of the consumer",
+        "maxShardsPerDescribe": f"{_LEAVE_OUT}: kinesis-spout lists all shards of the stream",
+        "consumerNamePrefix": "use option consumerName, which sets the whole name of the consumer",
         "consumerRefreshInterval": (
-            f"{_LEAVE_OUT}: a task that has no enhanced fan-out subscription always falls back "
-            "to GetRecords"
+            f"{_LEAVE_OUT}: a task without an enhanced fan-out subscription reads with GetRecords"
         ),
-        "registeredConsumerId": "use consumerName or consumerArn",
-        "registeredConsumerIdType": "use consumerName or consumerArn",
+        "registeredConsumerId": "use option consumerName or consumerArn",
+        "registeredConsumerIdType": "use option consumerName or consumerArn",
         "registerConsumerTimeoutInterval": (
-            f"{_LEAVE_OUT}: shards are polled until the consumer is ACTIVE"
+            f"{_LEAVE_OUT}: tasks read shards with GetRecords until the consumer is ACTIVE"
         ),
         "requireConsumerDeregistration": _REMOVED,
         "deregisterConsumerTimeoutInterval": _REMOVED,
@@ -373,14 +388,14 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
     if key.lower() == HIDDEN_SCHEME.lower():
         return OPTIONS["scheme"].name, text
     if key.lower().startswith("kinesis.sink."):
-        problem = " is not accepted here, because the option belongs to the sink"
-        raise ConfigError.about(key, problem, "see the options of df.write")
+        problem = " is not accepted here, because the option belongs to the Kinesis sink"
+        raise ConfigError.about(key, problem, "set the option on df.write or df.writeStream")
     for system in (AWSLABS, DATABRICKS):
         for name, taken in system.taken.items():
             if name.lower() == key.lower():
                 return taken.ours, text if taken.value is None else taken.value(name, text)
         for name, instead in system.refused.items():
             if name.lower() == key.lower():
-                problem = f" belongs to {system.name} and is not supported here"
+                problem = f" belongs to {system.name}, and kinesis-spout does not support it"
                 raise ConfigError.about(name, problem, instead)
     return None

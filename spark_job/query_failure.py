@@ -279,7 +279,7 @@ class QueryEnds(StreamingQueryListener):
 
             self._amend(plans, ended)
         except Exception:  # the session has ended, or ZooKeeper is away: nothing depends on it
-            log.debug("the end of the query was not stored in ZooKeeper", exc_info=True)
+            log.debug("the end of the query could not be stored in ZooKeeper", exc_info=True)
         finally:
             with self._lock:
                 self._queries.pop(run_id, None)
@@ -315,7 +315,9 @@ def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> bool:
             try:
                 spark.streams.addListener(ends)
             except Exception:  # py4j raises several kinds
-                log.debug("the session does not accept a listener", exc_info=True)
+                log.debug(
+                    "the Spark session does not accept a StreamingQueryListener", exc_info=True
+                )
                 return False
             _watching[spark] = ends
             atexit.register(ends.report_the_rest)

@@ -183,7 +183,7 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
             security=settings.zookeeper_security,
         )
         warnings.append(
-            f"application {application} has progress on stream {stream} (started at "
+            f"application {application} already has progress on stream {stream} (it started at "
             f"{pin.requested}), so startingPosition {start} has no effect; use another "
             f"applicationName, or remove the progress with `{command}`"
         )
@@ -197,8 +197,8 @@ def _too_fast(settings: SourceSettings) -> Iterator[str]:
     ):
         yield (
             f"option readsPerSecond is {settings.rate.reads_per_second:g}, but Kinesis allows "
-            f"{SERVICE_READS_PER_SECOND} reads per second of each shard, shared by all "
-            f"consumers, and throttles the rest; use {SERVICE_READS_PER_SECOND} or less"
+            f"only {SERVICE_READS_PER_SECOND} reads per second of each shard, shared by all "
+            f"consumers; set readsPerSecond to {SERVICE_READS_PER_SECOND} or less"
         )
 
 
@@ -213,7 +213,7 @@ def refuse_embedded_on_cluster(zookeeper: str, master: str | None) -> None:
         raise ConfigError(
             f"option zookeeper is {zookeeper!r}, which only this machine can reach, but the Spark "
             f"master is {master!r}",
-            "use the connect string of an ensemble",
+            "set option zookeeper to the connect string of servers that the executors can reach",
         )
 
 
@@ -246,9 +246,11 @@ def refuse_other_python(spark: SparkSession) -> None:
     own_version = sys.version_info[:2]
     if not missing and tuple(version) == own_version:
         return
-    lacks = f"has no package {missing[0]}" if missing else f"is version {version[0]}.{version[1]}"
+    lacks = (
+        (f"lacks the package {missing[0]}") if missing else f"is version {version[0]}.{version[1]}"
+    )
     raise ConfigError(
         f"Spark starts its Python workers with {executable or found} ({named}), which {lacks}, "
         f"but this program runs with {own} (version {own_version[0]}.{own_version[1]})",
-        f"set PYSPARK_PYTHON={sys.executable} before the Spark session is made",
+        f"set PYSPARK_PYTHON={sys.executable} before the Spark session starts",
     )

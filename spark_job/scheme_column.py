@@ -46,7 +46,7 @@ def scheme_of_option(option: str, text: str) -> RecordScheme:
     except Exception as exc:
         raise ConfigError.about(
             option,
-            f": the scheme cannot be created here ({type(exc).__name__}: {exc})",
+            f": the scheme cannot be created on this machine ({type(exc).__name__}: {exc})",
             "install the scheme's dependencies on the driver and on every executor",
         ) from exc
     if not isinstance(found, RecordScheme):

@@ -97,11 +97,13 @@ class SourceSettings:
         """
         values = values_of(texts, OPTIONS)
         if values["stream"] is None and values["stream_arn"] is None:
-            remedy = "set the stream's name, or its ARN as streamArn"
+            remedy = "set streamName to the name of the stream, or streamArn to its ARN"
             raise ConfigError.about("streamName", " is missing", remedy)
         for name, option in OPTIONS.items():
             if option.required and not values[name]:
-                raise ConfigError.about(option.name, " is missing", f"give the {option.meaning}")
+                raise ConfigError.about(
+                    option.name, " is missing", f"set option {option.name} to the {option.meaning}"
+                )
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))
         check_consumer(values, stream, lambda name: OPTIONS[name].name)
         aws, security = connection_of(values, stream), security_of(values)
@@ -154,14 +156,15 @@ class QuerySettings:
                 raise ConfigError(
                     f"option stream.{min(own)}.{next(iter(own[min(own)]))} applies only to a "
                     "query of several streams",
-                    "list the streams in streamName, or omit the prefix",
+                    f"list the streams in streamName, or omit the prefix stream.{min(own)}",
                 )
             return cls.of([SourceSettings.from_texts(texts)])
         if wrong := sorted(number for number in own if not 1 <= number <= len(refs)):
             raise ConfigError(
                 f"option stream.{wrong[0]}.{next(iter(own[wrong[0]]))} belongs to stream "
                 f"{wrong[0]}, but streamName lists {len(refs)} streams",
-                f"use stream.1 to stream.{len(refs)}, in the same order as in streamName",
+                f"use the prefixes stream.1 to stream.{len(refs)}, in the same order as in "
+                "streamName",
             )
         streams = [
             SourceSettings.from_texts(
@@ -238,7 +241,7 @@ def _refs(texts: Mapping[str, str]) -> list[str]:
     if "," in listed and not all(refs):
         raise ConfigError(
             f"option streamName is {listed!r}, a list with an empty entry",
-            "pass names or ARNs, separated by single commas",
+            "set streamName to names or ARNs, separated by single commas",
         )
     return refs
 
@@ -251,8 +254,10 @@ def _texts_of_one(shared: Mapping[str, str], ref: str, own: Mapping[str, str]) -
         )
     if "scheme" in own:
         raise ConfigError(
-            "option scheme differs between the streams of a query, but their rows share one frame",
-            "set the same scheme for all streams, or call batch.parsed(...) for each stream's rows",
+            "option scheme differs between the streams of a query, but the rows of all "
+            "streams are in one frame",
+            "set the same scheme for all streams, or call batch.parsed(...) for the rows of "
+            "each stream",
         )
     is_arn = ref.startswith("arn:")
     texts = {name: text for name, text in shared.items() if name not in ("stream", "stream_arn")}
@@ -271,21 +276,23 @@ def _labels(streams: Sequence[SourceSettings]) -> list[str]:
         name, arn = settings.stream.name, settings.stream.arn
         if names[name] > 1 and arn is None:
             raise ConfigError(
-                f"the query names two streams with the name {name}",
-                "name each stream once, and use the ARNs of streams that have the same name in "
-                "different accounts or regions",
+                f"streamName contains two streams with the name {name}",
+                "list each stream once; if streams of different accounts or regions have the "
+                "same name, list their ARNs",
             )
         labels.append(name if names[name] == 1 or arn is None else arn)
     for label, count in Counter(labels).items():
         if count > 1:
-            raise ConfigError(f"the query names stream {label} twice", "name each stream once")
+            raise ConfigError(
+                f"streamName contains stream {label} twice", "list each stream once in streamName"
+            )
     for place, count in Counter(settings.state_name for settings in streams).items():
         if count > 1:
             application, name = place.split("/")
             raise ConfigError(
-                f"two streams are named {name}, so application {application} would store both "
-                "their checkpoints in one place",
-                "set a separate applicationName for each",
+                f"two streams have the name {name}, so application {application} would store "
+                "their checkpoints in the same znodes",
+                "set a different applicationName for each of the two streams",
             )
     return labels
 
@@ -309,8 +316,8 @@ def texts_from_options(
         name = names.get(key.lower())
         if name in texts:
             raise ConfigError(
-                f"option {given} means the same as option {key}, which is set too",
-                "set only one of the two",
+                f"options {given} and {key} have the same meaning, but both are set",
+                f"set only one of the options {given} and {key}",
             )
         if name is None and key != given:
             raise ConfigError(

@@ -104,10 +104,10 @@ class _Graph:
         foreign = differing.where(_FOREIGN).count()
         if foreign:
             raise AckerError(
-                f"the rows passed to acker.settle carry {foreign} anchors that belong to no record "
-                "of this batch",
-                "use a frame of this batch, and persist each frame whose rows differ each time "
-                "Spark computes them",
+                f"the rows passed to acker.settle contain {foreign} anchors that belong to no "
+                "record of this batch",
+                "pass only frames of this batch, and persist each frame whose rows differ each "
+                "time Spark computes them",
             )
         self._at_fault = self._upwards(differing.drop(_FOREIGN))
         self._labels = component_labels(self._edges(), run.cut) if self._links else None
@@ -129,10 +129,10 @@ class _Graph:
         found = self._cut(_gravest(nodes))
         if found.isEmpty():
             raise AckerError(
-                "the rows passed to acker.settle changed when Spark computed them again, so they "
-                "cannot be checked",
-                "persist the frame whose function returns a different result each time, or mark "
-                "that function asNondeterministic()",
+                "the rows passed to acker.settle changed when Spark computed them again, so the "
+                "acker cannot check them",
+                "persist each frame whose function returns a different result each time, or mark "
+                "the function asNondeterministic()",
             )
         return found
 

@@ -80,14 +80,14 @@ def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
     df = batch_or_df if isinstance(batch_or_df, DataFrame) else batch_or_df.df
     if "messageId" not in df.columns:
         raise AckerError(
-            "the frame passed to acker.anchor has no column messageId, which acker.anchor needs "
-            "to identify the records",
-            "call acker.anchor before you drop column messageId",
+            "the frame passed to acker.anchor has no column messageId, which identifies the "
+            "records",
+            "call acker.anchor before you drop the column messageId",
         )
     if ANCHOR in df.columns:
         raise AckerError(
-            f"the frame passed to acker.anchor has a column {ANCHOR} already",
-            "anchor each frame only once",
+            f"the frame passed to acker.anchor already has a column {ANCHOR}",
+            "pass each frame to acker.anchor only once",
         )
     site = run.next_site()
     run.anchored.append(site)
@@ -104,7 +104,10 @@ def split(df: DataFrame, column: Column | str, into: str) -> DataFrame:
     items = F.col(column) if isinstance(column, str) else column
     kind = df.select(items.alias(_ITEMS)).schema[_ITEMS].dataType
     if not isinstance(kind, ArrayType):
-        raise AckerError(f"acker.split got a column of type {kind.simpleString()}", "pass an array")
+        raise AckerError(
+            f"the column passed to acker.split has type {kind.simpleString()}, not an array type",
+            "pass a column of an array type",
+        )
     counted = df.withColumn(_ITEMS, items).withColumn(_COUNT, F.coalesce(F.size(_ITEMS), F.lit(0)))
     run.repeatable(counted)
     run.drops.append(anchors(counted.where(F.col(_COUNT) <= 0)))
@@ -134,7 +137,9 @@ def branch(df: DataFrame, n: int) -> list[DataFrame]:
     """
     run = current_run("branch", df)
     if n < 1:
-        raise AckerError(f"acker.branch was called for {n} branches", "pass 1 or more")
+        raise AckerError(
+            f"acker.branch was called for {n} branches", "pass a number of branches of at least 1"
+        )
     site = run.next_site()
     return [with_child_anchors(df, site, F.lit(i), F.lit(n)) for i in range(n)]
 
@@ -153,8 +158,8 @@ def merge(
     run.repeatable(df)
     if is_deterministic(df) and not is_deterministic(df.select(*by)):
         raise AckerError(
-            "a key passed to acker.merge has a different value each time it is computed",
-            "put the key into a column first, and group by that column",
+            "a key passed to acker.merge has a different value each time Spark computes it",
+            "first add the key as a column, and group by this column",
         )
     site = run.next_site()
     run.merges.append(Merge(df, by, site))
@@ -224,8 +229,8 @@ def _named(sinks: Sequence[Any]) -> list[_Sink]:
             and callable(sink[1])
         ):
             raise AckerError(
-                f"sink {number} passed to acker.settle is not a pair (frame, write)",
-                "pass a frame and a function that writes it",
+                f"argument {number} of acker.settle is not a pair (frame, write)",
+                "pass pairs of a frame and a function that writes the frame",
             )
         check_anchored(sink[0], f"the frame of sink {number}")
         named.append(_Sink(f"sink {number}", *sink))
@@ -259,15 +264,15 @@ def _write(sink: _Sink, checked: Total) -> None:
         raise AckerError(
             f"the function of {sink.name} ran no action on its frame, so the acker cannot check "
             "what was written",
-            "write the frame with frame.write, or with another action of a "
-            "DataFrame that reads all rows (not foreachPartition or rdd)",
+            "write the frame with frame.write, or with another action of the DataFrame that "
+            "reads all rows (not foreachPartition or rdd)",
         )
     if written is not None and written != checked:
         raise AckerError(
-            f"the first action of {sink.name} read other rows ({written.rows}) than the acker had "
-            f"checked ({checked.rows})",
-            "make the write the first action (no isEmpty or take before it), or raise Spark's "
-            "storage memory if Spark lost persisted rows",
+            f"the first action of {sink.name} read {written.rows} rows, which are not the "
+            f"{checked.rows} rows that the acker had checked",
+            "write the frame in the first action (without an earlier isEmpty or take), or raise "
+            "Spark's storage memory if Spark lost persisted rows",
         )
 
 

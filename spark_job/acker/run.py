@@ -100,9 +100,9 @@ class AckerRun:
         self.release()
         if error is None and not self.settled:
             raise AckerError(
-                "the batch's rows were anchored, but acker.settle(...) was not called, so no row "
-                "was checked",
-                "call acker.settle((frame, write), ...) with all sinks at the end of the function",
+                "the function called acker.anchor, but not acker.settle(...), so the acker "
+                "checked no row of the batch",
+                "at the end of the function, call acker.settle((frame, write), ...) with all sinks",
             )
 
 
@@ -121,15 +121,15 @@ def current_run(operator: str, frame: DataFrame | None = None) -> AckerRun:
         if operator != "anchor":
             raise AckerError(
                 f"acker.{operator}(...) was called before acker.anchor(batch)",
-                "first call frame = acker.anchor(batch), and pass frame",
+                f"call frame = acker.anchor(batch) first, and pass that frame to acker.{operator}",
             )
         run = _RUNS[batch] = AckerRun()
         batch.at_end(run.at_end)
     if run.settled:
         raise AckerError(
-            f"acker.{operator}(...) was called after acker.settle(...), which checks all sinks "
-            "together",
-            "pass all sinks to one call of acker.settle at the end",
+            f"acker.{operator}(...) was called after acker.settle(...), which must be the last "
+            "call of the acker",
+            "pass all sinks to a single call of acker.settle at the end of the function",
         )
     if frame is not None:
         check_anchored(frame, f"the frame passed to acker.{operator}")
@@ -141,15 +141,15 @@ def check_anchored(frame: DataFrame, place: str) -> None:
     count = frame.columns.count(ANCHOR)
     if count == 0:
         raise AckerError(
-            f"{place} has lost the column {ANCHOR}, by which its rows are tracked",
-            "keep the column in select(...), group with acker.merge(...), or use "
+            f"{place} has no column {ANCHOR}, by which the acker tracks rows",
+            "keep the column {ANCHOR} in select(...), group with acker.merge(...), or use "
             "acker.unanchored(...) for rows that need no tracking",
         )
     if count > 1:
         raise AckerError(
-            f"{place} has {count} columns {ANCHOR}: two anchored frames were joined",
-            f"join with acker.unanchored(frame).drop('{ANCHOR}') on the side that needs no "
-            "tracking, or use acker.merge(...)",
+            f"{place} has {count} columns {ANCHOR}, because anchored frames were joined",
+            f"pass acker.unanchored(frame).drop('{ANCHOR}') to the join for the frame that needs "
+            "no tracking, or use acker.merge(...)",
         )
 
 

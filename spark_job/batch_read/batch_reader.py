@@ -91,7 +91,7 @@ class KinesisBatchReader(DataSourceReader):
             if summary.created_ms != self._pin.created_ms:
                 raise ConfigError(
                     f"stream {settings.stream.name} was deleted and created again after load()",
-                    "call load() again",
+                    "call spark.read.load() again",
                 )
             now_ms = summary.now_ms(_CLOCK.now_ms())
             ranges = shard_ranges(
@@ -190,8 +190,8 @@ def complete_listing(client: KinesisClient, clock: Clock) -> tuple[ShardInfo, ..
             clock.sleep(_LIST_AGAIN_S)
     else:
         log.warning(
-            "%s lists no open shard for the hash keys %d to %d. If a shard is missing from that "
-            "list, its records are not read",
+            "%s has no listed open shard for the hash keys %d to %d. Records of a shard that is "
+            "not listed are not read",
             client.where,
             *holes[0],
         )
@@ -289,7 +289,7 @@ class RangeFeed:
         self._lapse.note(page)
         if self._lapse.lapsed_ms is not None:
             self._lapse = ExpiryDetector(None, None, self._range.start)
-            self._report("records after the start position expired before they were read")
+            self._report("records after the starting position expired before they were read")
         if page.gone:
             self.is_done = True
             if self._range.covered_ms is not None or self._awaits_start:
@@ -340,5 +340,5 @@ def report_expired(loss: str, settings: BatchSettings) -> None:
     report_loss(
         f"stream {settings.stream.name}: {loss}",
         fails=settings.fail_on_data_loss,
-        accept_loss=f"use a later startingPosition or TRIM_HORIZON, or {ACCEPT_LOSS}",
+        accept_loss=f"use a later startingPosition, use TRIM_HORIZON, or {ACCEPT_LOSS}",
     )

@@ -42,21 +42,22 @@ BATCH_OPTIONS: dict[str, Option] = {
     **by_field(
         Option(
             "startingPosition",
-            "where the read starts: `TRIM_HORIZON`, an ISO time, `-2h`, `AT:<sequence>`, "
-            "`AFTER:<sequence>`, `LATEST`, or JSON that maps shard ids and `default` to these",
+            "position at which the read starts: `TRIM_HORIZON`, an ISO time, `-2h`, "
+            "`AT:<sequence>`, `AFTER:<sequence>`, `LATEST`, or JSON that maps shard ids and "
+            "`default` to such positions",
             "TRIM_HORIZON",
             positions("TRIM_HORIZON"),
             rule=POSITIONS_RULE,
         ),
         Option(
             "endingPosition",
-            "where the read ends: only records before this position are read. The value has the "
-            "same forms as `startingPosition`. `LATEST` is the end of the stream at `load()`",
+            "position at which the read ends. Only records before this position are read. The "
+            "value has the same forms as the value of `startingPosition`. `LATEST` is the end of "
+            "the stream at the time of `load()`",
             "LATEST",
             positions("LATEST"),
             fits=_is_end,
-            rule=f"{POSITIONS_RULE}; no record is older than TRIM_HORIZON, and a read does not end "
-            "inside an aggregate",
+            rule=f"{POSITIONS_RULE}; the read cannot end at TRIM_HORIZON or inside an aggregate",
         ),
         Option(
             "shardIds",
@@ -72,8 +73,9 @@ BATCH_OPTIONS: dict[str, Option] = {
     "max_tasks": replace(
         OPTIONS["max_tasks"],
         meaning=(
-            "maximum tasks of a read. With more shards than tasks, a task reads several shards "
-            "at the same time. Default: the number of tasks that the session runs at a time"
+            "maximum number of tasks of a read. With more shards than tasks, a task reads "
+            "several shards at the same time. Default: the number of tasks that the session runs "
+            "at the same time"
         ),
     ),
     "reads_per_second": OPTIONS["reads_per_second"],
@@ -82,7 +84,7 @@ BATCH_OPTIONS: dict[str, Option] = {
         OPTIONS["fail_on_data_loss"],
         meaning=(
             "`true` fails the read if records after a `startingPosition` (a time or a sequence "
-            "number) may have expired; `false` logs a warning and continues"
+            "number) may have expired. `false` logs a warning, and the read continues"
         ),
     ),
     "aggregated_records": OPTIONS["aggregated_records"],
@@ -91,8 +93,8 @@ BATCH_OPTIONS: dict[str, Option] = {
         Option.switch(
             "pushDownFilters",
             "`true` applies filters on `approximateArrivalTimestamp`, `shardId` and `streamName` "
-            "while reading, to read less data. Set the option only for a frame with a single "
-            "filter",
+            "while the shards are read, so that less data is read. Set the option only for a "
+            "frame with a single filter",
             "false",
         )
     ),
@@ -126,8 +128,10 @@ class BatchSettings:
         streaming = sorted(_STREAMING[key.lower()] for key in options if key.lower() in _STREAMING)
         if streaming:
             raise ConfigError(
-                f"option {streaming[0]} does not apply to a batch read, which has no application",
-                "omit the option, or use spark.readStream with applicationName and zookeeper",
+                f"option {streaming[0]} applies only to a streaming query, but this is a "
+                "batch read",
+                f"omit option {streaming[0]}, or use spark.readStream with applicationName "
+                "and zookeeper",
             )
         values = values_of(texts_from_options(options, BATCH_OPTIONS), BATCH_OPTIONS)
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))

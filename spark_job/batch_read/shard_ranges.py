@@ -111,9 +111,9 @@ def shard_ranges(
         unnamed = [shard for shard in chosen if shard.shard_id not in named]
         if default.position and default.position.sequence and len(unnamed) > 1:
             raise ConfigError(
-                f"option {option} is {default.text} for several shards, but a sequence "
-                "number belongs to one shard",
-                "name the shard with shardIds, or set the position of each shard as JSON",
+                f"option {option} is {default.text!r} for several shards, but a sequence number "
+                "belongs to a single shard",
+                "set shardIds to this shard, or set the position of each shard as JSON",
             )
     ranges = [
         _range(
@@ -129,7 +129,7 @@ def shard_ranges(
             raise ConfigError(
                 f"option endingPosition names {Position.at_timestamp(each.until_ms)}, which is in "
                 "the future",
-                "use LATEST, or spark.readStream for records that have not arrived yet",
+                "use LATEST; to read records that have not arrived yet, use spark.readStream",
             )
     if not filters.admits("streamName", settings.stream.name):
         return []
@@ -163,9 +163,9 @@ def _range(
     begins, ends = start.pin(pin.latest_ms), end.pin(pin.latest_ms)
     if not _is_before(begins, ends):
         raise ConfigError(
-            f"shard {shard.shard_id} would be read from {start.text} to {end.text}, but that end "
-            "is before the start",
-            "use an endingPosition that is not before startingPosition",
+            f"the end of the read of shard {shard.shard_id}, {end.text}, is before its start, "
+            f"{start.text}",
+            "use an endingPosition that is at or after startingPosition",
         )
     begins_ms = begins.timestamp_ms
     return ShardRange(

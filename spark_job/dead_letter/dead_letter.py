@@ -175,8 +175,8 @@ class DeadLetter:
             error = for_spark(exc, str(self.sink))
             raise DeadLetterError(
                 f"the dead letters of batch {plan_id} cannot be written to {self.sink} "
-                f"({self._cause(error)}), so no record of its batch is acked",
-                "repair the sink and start the query again",
+                f"({self._cause(error)}), so no record of the batch is acked",
+                "repair the sink of the dead letters, and start the query again",
             ) from error
 
     def _cause(self, error: BaseException) -> str:
@@ -217,34 +217,34 @@ class WriterSink(LetterSink):
         if not isinstance(format, str) or not _FORMAT.fullmatch(format):
             raise ConfigError(
                 f"DeadLetter: {format!r} is not a format of a Spark writer",
-                "use a format like parquet, json, delta or jdbc",
+                "use a format of Spark, such as parquet, json, delta or jdbc",
             )
         if format.lower() in _NO_BYTES:
             raise ConfigError(
                 f"DeadLetter: format {format} cannot contain dead letters",
-                "use parquet, orc, avro or json, which can contain the bytes of a payload",
+                "use parquet, orc, avro or json, which can store the bytes of a payload",
             )
         if path is not None and (not isinstance(path, str) or not path.strip()):
             raise ConfigError(
                 "DeadLetter: path is empty or not a string",
-                "use a directory, like s3a://bucket/dead or /data/dead",
+                "set path to a directory, like s3a://bucket/dead or /data/dead",
             )
         if path is None and format.lower() in FILE_FORMATS:
             raise ConfigError(
                 f"DeadLetter: format {format} needs a path",
-                "set the directory for the dead letters",
+                "set path to a directory for the dead letters",
             )
         for name, value in options.items():
             if name.lower() in _RESERVED:
                 raise ConfigError(
-                    f"DeadLetter: option {name} cannot be set: DeadLetter sets it itself to "
-                    "replace or append dead letters",
+                    f"DeadLetter: option {name} cannot be set, because DeadLetter itself sets "
+                    "this option to replace or append dead letters",
                     "omit it",
                 )
             if not isinstance(value, str | int | float):
                 raise ConfigError(
                     f"DeadLetter: option {name} is of type {type(value).__name__}",
-                    "pass a string or a number",
+                    f"pass a string or a number as the value of option {name}",
                 )
         texts = (
             (name, str(value).lower() if isinstance(value, bool) else str(value))
@@ -316,7 +316,8 @@ class StreamSink(LetterSink):
             raise ConfigError(f"DeadLetter.to_stream: option {name} is not known", hint)
         if not isinstance(stream, str):
             raise ConfigError(
-                "DeadLetter.to_stream: the stream is not a string", "pass its name or its ARN"
+                "DeadLetter.to_stream: the stream is not a string",
+                "pass the name or the ARN of the stream",
             )
         ref = StreamRef.of(stream)
         config = AwsConfig(**aws)

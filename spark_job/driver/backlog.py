@@ -140,16 +140,16 @@ class Backlog:
         left = []
         if unread := self._unread(self.run):
             log.warning(
-                "the AvailableNow run ends. It has not read these shards, or their children, up to "
-                "the start of the run within maxSearchTime: %s",
+                "the AvailableNow run ends. Within maxSearchTime, the run did not read these "
+                "shards, or their child shards, up to the time at which it started: %s",
                 ", ".join(unread),
             )
             shards = "1 shard" if len(unread) == 1 else f"{len(unread):,} shards"
-            left.append(f"{shards} not read up to its start")
+            left.append(f"{shards} not read up to the start of the run")
         if queued := self._retries.records():
             log.warning(
-                "the AvailableNow run ends and leaves %d records for the next run to retry. Option "
-                "availableNowRetryWait sets how long a run waits for retries",
+                "the AvailableNow run ends and leaves %d records for the next run to retry. "
+                "Option availableNowRetryWait sets the time that a run waits for retries",
                 queued,
             )
             left.append(f"{'1 record' if queued == 1 else f'{queued:,} records'} to be retried")

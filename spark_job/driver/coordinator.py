@@ -200,11 +200,11 @@ class Coordinator:
         reset = self._store.identity.read_reset()
         if reset is None:
             what = (
-                f"Spark's checkpoint refers to batch {plan_id}, but ZooKeeper has no state "
-                f"of application {application} on stream {stream}; correct applicationName, the "
-                "stream or zookeeper if you have changed one of them, restore ZooKeeper if it lost "
-                "its data, or give the query a new checkpointLocation if you have reset the "
-                "application"
+                f"Spark's checkpoint refers to batch {plan_id}, but ZooKeeper has no state of "
+                f"application {application} on stream {stream}; correct applicationName, the "
+                "stream or zookeeper if you have changed one of these options, restore ZooKeeper "
+                "if ZooKeeper lost its data, or give the query a new checkpointLocation if you "
+                "have reset the application"
             )
         else:
             by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"
@@ -213,7 +213,7 @@ class Coordinator:
                 f"({by}) has removed the state of application {application} on stream {stream}; "
                 "give the query a new checkpointLocation"
             )
-        self._catalog.loss.report(what, going_on="the stream is read from its oldest record")
+        self._catalog.loss.report(what, going_on="The stream is read from its oldest record")
         return OLDEST
 
     # settling -------------------------------------------------------------------------------------
@@ -291,7 +291,11 @@ class Coordinator:
         While the application is paused, it still writes its history and keeps its ownership. An
         AvailableNow run does not wait for the end of a pause.
         """
-        meanwhile = "this run ends" if self.is_available_now else STANDS_STILL
+        meanwhile = (
+            ("the application is paused, so this AvailableNow run ends")
+            if self.is_available_now
+            else STANDS_STILL
+        )
         if self.session.is_paused(meanwhile=meanwhile):
             self.session.record_history()
             self.session.keep_during_pause()
@@ -495,8 +499,9 @@ class QuerySubscriptions:
                 self._ask_at_s = now_s + _ASK_AGAIN_S
                 if self._no_consumer is None:
                     log.warning(
-                        "stream %s is polled, because its enhanced fan-out consumer cannot be used "
-                        "(%s). The job tries the consumer again every minute",
+                        "stream %s is read with GetRecords, because its enhanced fan-out "
+                        "consumer cannot be used (%s). The job tries the consumer again every "
+                        "minute",
                         self._label,
                         exc,
                     )
@@ -536,7 +541,7 @@ class QuerySubscriptions:
             return None
         return ServiceUnavailableError(
             "Kinesis did not open a subscription (SubscribeToShard)",
-            "check that the executors' IAM role or user may call SubscribeToShard on the consumer",
+            "allow the IAM role or user of the executors to call SubscribeToShard on the consumer",
         )
 
     def report(self) -> dict[str, Any]:

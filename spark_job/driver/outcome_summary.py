@@ -80,7 +80,7 @@ class OutcomeSummary:
         self._acks_whole_batches = True
         self._queue.update(states, None, now_ms)
         log.warning(
-            "application %s acks whole batches from now on, because wholeBatchAck is true",
+            "application %s now acks whole batches, because wholeBatchAck is true",
             self._settings.application,
         )
 
@@ -120,19 +120,17 @@ class OutcomeSummary:
         self._carry_over(settled.plan, settled.report, is_tracked=is_tracked)
         if self.outages and not outages:
             log.warning(
-                "most records of batch %s failed, the last one with %r. No new records are "
-                "read until the retries succeed",
+                "most records of batch %s failed. The error of the last failed record is %r. No "
+                "new records are read until the retries succeed",
                 plan_id,
                 _newest_reason(states.values()),
             )
         elif outages and not self.outages:
-            log.warning(
-                "most records of batch %s were processed. New records are read again", plan_id
-            )
+            log.warning("most records of batch %s succeeded. New records are read again", plan_id)
         if self.delivery_limit is not None and delivery_limit is None:
             log.warning(
-                "the job did not report which records of batch %s succeeded or failed. No "
-                "new records are read until the record that kills the job's process is found",
+                "the job did not report which records of batch %s succeeded or failed. A record "
+                "may kill the job's process. No new records are read until this record is found",
                 plan_id,
             )
         if (report := settled.report) is not None:
@@ -151,31 +149,32 @@ class OutcomeSummary:
         if self._unread == 1:
             # Nothing else would explain why the query runs batches and makes no progress.
             log.warning(
-                "batch %s has ended, but the sink read none of its rows, so its "
-                "records are redelivered. A function of foreachBatch must read its frame, even if "
-                "it drops the rows",
+                "batch %s has ended, but the sink read none of its rows, so the records of the "
+                "batch are redelivered. A function of foreachBatch must read its frame, even if "
+                "the function drops the rows",
                 plan_id,
             )
         if is_available_now and self._unread >= MAX_UNREAD:
             raise ConfigError(
                 f"the sink read no row of the last {self._unread} batches, so this AvailableNow "
                 f"run of application {self._settings.application} would never end",
-                "let the function of foreachBatch read its frame, even if it drops the rows",
+                "let the function of foreachBatch read its frame, even if the function drops "
+                "the rows",
             )
         self._unreported = self._unreported + 1 if settled.unreported else 0
         if settled.unreported:
             log.warning(
-                "batch %s ended without a report of which records succeeded or failed. Its "
-                "records are redelivered",
+                "batch %s ended, but the job did not report which of its records succeeded or "
+                "failed. The records of the batch are redelivered",
                 plan_id,
             )
         if self._unreported >= MAX_UNREPORTED:
             raise ConfigError(
-                f"application {self._settings.application} tracks its records, but "
-                f"{self._unreported} batches in a row ended without a report of which records "
-                "succeeded or failed, so their records would be redelivered forever",
+                f"application {self._settings.application} tracks its records, but the job did "
+                f"not report which records of the last {self._unreported} batches succeeded or "
+                "failed, so these records would be redelivered forever",
                 "pass source.tracked(...) to foreachBatch again, or set option wholeBatchAck to "
-                "true to ack batches as a whole from now on",
+                "true to ack whole batches",
             )
 
     @property

@@ -73,8 +73,8 @@ _SLACK_MS = 1_000
 _MAX_CALLS = 4
 _NEW_LOCATION = (
     "give the query a new checkpointLocation. Each stream then continues from its state in "
-    "ZooKeeper. A stream without state starts at its startingPosition: LATEST skips the records "
-    "that the stream already contains"
+    "ZooKeeper. A stream without state starts at its startingPosition. The position LATEST skips "
+    "the records that the stream already contains"
 )
 
 
@@ -272,7 +272,7 @@ class QueryDriver:
                 f"the batch that Spark repeats contains records of stream {name} (application "
                 f"{application}, batch {wanted[missing]}), which this query no longer reads",
                 f"run the query with stream {name} until the batch is done, for example with "
-                "trigger(availableNow=True), and remove the stream after that",
+                "trigger(availableNow=True), and then remove the stream",
             )
 
         def tasks_of(stream: _Stream) -> tuple[bool, list[QueryTask]]:
@@ -340,8 +340,8 @@ class QueryDriver:
             elif was_empty and not self._query.is_of_one:
                 stream.left_out_until_s = now_s + stream.search_ms / 1000
                 log.warning(
-                    "stream %s is behind, but Kinesis returned no record of it for %s. For the "
-                    "same time, the next batches read only the other streams",
+                    "the query lags on stream %s, but Kinesis returned no record of the stream "
+                    "for %s. For the same time, the next batches read only the other streams",
                     stream.settings.label,
                     duration(stream.search_ms),
                 )
@@ -360,7 +360,9 @@ class QueryDriver:
         for stream, one in found.items():
             stream.found = one
             if stream.trouble is not None:
-                log.warning("Kinesis answers requests for stream %s again", stream.settings.label)
+                log.warning(
+                    "Kinesis responds to requests for stream %s again", stream.settings.label
+                )
             stream.trouble = None
         return list(found)
 
@@ -461,14 +463,16 @@ class QueryDriver:
         )
         labels = [stream.settings.label for stream in self._streams]
         moved_labels = [stream.settings.label for stream in self._streams if moved[stream]]
-        moved_text, first_try = "", "run the query with the stream of that batch too"
+        moved_text, first_try = "", f"run the query with the stream of batch {plan_id} too"
         if moved_labels:
             # An import has no plans, so the plan may belong to an imported stream of this query.
             moved_text = (
-                f". An operator has moved, imported or removed the state of "
-                f"{', '.join(moved_labels)}, so the batch may have belonged to one of these"
+                ". An operator has moved, imported or removed the state of "
+                f"{', '.join(moved_labels)}, so the batch may belong to one of these streams"
             )
-            first_try = "run the query with only the stream of that batch until a batch is done"
+            first_try = (
+                f"run the query with only the stream of batch {plan_id} until a batch is done"
+            )
         return KinesisError(
             f"the newest offset in the checkpoint location is batch {plan_id} of a query of "
             f"one stream, but none of the streams {', '.join(labels)} has that batch in "
@@ -508,7 +512,7 @@ class QueryDriver:
         wait_s = LEFT_OUT.wait_s(stream.trouble.times)
         stream.left_out_until_s = now_s + wait_s
         log.warning(
-            "for the next batches, stream %s is omitted for %.0f s; the other streams are read: %s",
+            "the next batches omit stream %s for %.0f s, and read the other streams: %s",
             stream.settings.label,
             wait_s,
             error,
@@ -552,5 +556,5 @@ def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
     raise ConfigError(
         f"the checkpoint location contains an offset of format {offset.get('format')!r}, not "
         f"{OF_ONE} or {OF_SEVERAL}",
-        f"use the kinesis-spout version that wrote it, or {_NEW_LOCATION}",
+        f"use the kinesis-spout version that wrote the checkpoint location, or {_NEW_LOCATION}",
     )

@@ -133,8 +133,8 @@ class StreamPlans:
         if plan is None and reads:
             # Spark may have repeated the batch without a row (`tasks`).
             log.warning(
-                "a part of batch %s was removed from ZooKeeper, so no outcome of it is "
-                "stored. Its records are redelivered",
+                "a part of batch %s was removed from ZooKeeper, so no outcome of the batch is "
+                "stored. The records of the batch are redelivered",
                 plan_id,
             )
         seen = [] if unreported or plan is None else _seen(results, report, plan_id)
@@ -155,8 +155,8 @@ class StreamPlans:
                 after = settle_shard(before.state, read, plan_id, shard, left)
             except PlanMismatchError as exc:
                 log.warning(
-                    "%s. No outcome is stored for this shard: its records are redelivered from "
-                    "its stored position, which `kinesis-spout shards` shows",
+                    "%s. No outcome of this shard is stored, so its records are redelivered from "
+                    "its stored position. `kinesis-spout shards` shows the stored position",
                     exc,
                 )
                 continue
@@ -229,8 +229,8 @@ class StreamPlans:
         plan = self.known(plan_id)
         if plan is None:
             log.warning(
-                "batch %s is no longer in ZooKeeper, so Spark repeats it without records. Later "
-                "batches redeliver its unresolved records",
+                "batch %s is no longer in ZooKeeper, so Spark repeats this batch without "
+                "records. Later batches redeliver the unresolved records of the batch",
                 plan_id,
             )
             return {}
@@ -252,8 +252,8 @@ class StreamPlans:
             )
             return tasks
         log.warning(
-            "batch %s is closed, so the repeated batch contains only the records of %d of "
-            "its %d tasks, which had finished. Later batches read the records of the other tasks",
+            "batch %s is closed, so the repeated batch contains only the records of its finished "
+            "tasks (%d of %d tasks). Later batches read the records of the other tasks",
             plan_id,
             len(logs),
             len(tasks),
@@ -267,8 +267,8 @@ class StreamPlans:
         if removed := self._plans.removed_logs(plan.plan_id):
             # Rows of these logs may have been returned to Spark, and their range is now unknown.
             log.warning(
-                "the logs of tasks %s of batch %s were removed from ZooKeeper, so the batch "
-                "is closed and their records are redelivered",
+                "the logs of tasks %s of batch %s were removed from ZooKeeper, so the batch is "
+                "closed. The records of these tasks are redelivered",
                 ", ".join(map(str, removed)),
                 plan.plan_id,
             )
@@ -277,8 +277,8 @@ class StreamPlans:
             # The published logs contain no aggregate. Reading the rest under the new option would
             # make two ways of reading one plan, and the option may change again.
             log.warning(
-                "batch %s was planned while aggregatedRecords was %s, so it is closed. The next "
-                "batch reads the records that this batch had not read",
+                "batch %s was planned while aggregatedRecords was %s, so the batch is closed. "
+                "The next batch reads the records that this batch had not read",
                 plan.plan_id,
                 FAIL,
             )
@@ -358,8 +358,8 @@ def _seen(
     late = [] if named is None else sorted(results.keys() - set(named))
     if late:
         log.warning(
-            "tasks %s of batch %s published what they had read after the batch had reported "
-            "its outcomes, so their records are redelivered",
+            "tasks %s of batch %s published their records after the batch had reported its "
+            "outcomes, so the records of these tasks are redelivered",
             ", ".join(map(str, late)),
             plan_id,
         )
@@ -372,7 +372,7 @@ def _warn_of_gone(reads: Sequence[ShardReadResult], planned: Mapping[str, ShardS
         read.shard_id: [
             f"{retry.retry.first}"
             if retry.missing == 1
-            else f"{retry.missing} records from {retry.retry.first} on"
+            else f"{retry.missing} records, starting with {retry.retry.first}"
             for retry in retries_read(planned[read.shard_id].retries, read)
             if retry.missing
         ]

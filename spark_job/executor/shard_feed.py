@@ -257,10 +257,10 @@ class ShardFeed:
         """
         if entry.first is None or entry.last is None:
             raise TaskLogError(
-                f"the log counts {entry.count} records of shard {entry.shard_id} of stream "
-                f"{self._services.settings.stream.name} but names none, so the plan in ZooKeeper "
-                "is damaged",
-                "run the batch again",
+                f"the log of a task contains an entry of {entry.count} records of shard "
+                f"{entry.shard_id} of stream {self._services.settings.stream.name} without their "
+                "sequence numbers, so the batch in ZooKeeper is damaged",
+                "start the query again",
             )
         found, answers = 0, 0
         was_awaited = False
@@ -304,8 +304,8 @@ class ShardFeed:
         if found != entry.count or first != entry.first:
             report_data_loss(
                 entry.shard_id,
-                f"of the {entry.count} records from {entry.first} to {entry.last} that were read "
-                f"before, {found} are left",
+                f"{found} of the {entry.count} records from {entry.first} to {entry.last} that "
+                "were read before are left",
                 self._services.settings,
             )
         self._expiry.follow(entry)
@@ -397,7 +397,7 @@ def read_retries_again(
     if rows != entry.retry_rows:
         report_data_loss(
             entry.shard_id,
-            f"of the {entry.retry_rows} records that were retried before, {rows} are left",
+            f"{rows} of the {entry.retry_rows} records that were retried before are left",
             services.settings,
         )
 
@@ -433,7 +433,7 @@ def report_data_loss(shard_id: str, what: str, settings: SourceSettings) -> None
     warning if `failOnDataLoss` is false.
     """
     sentence = (
-        f"shard {shard_id} of stream {settings.stream.name}: {what}. The others have expired "
-        "from the stream"
+        f"shard {shard_id} of stream {settings.stream.name}: {what}. The other records have "
+        "expired from the stream"
     )
     report_loss(sentence, fails=settings.fail_on_data_loss)

@@ -392,8 +392,8 @@ class TaskLogWriter:
         stored = store.read_log(plan_id, task)
         if stored.log is None and not stored.plan_is_open:
             raise PlanClosedError(
-                f"batch {plan_id} is closed or removed, and its task {task} has published "
-                "nothing; its records are redelivered"
+                f"batch {plan_id} was closed or removed before its task {task} published "
+                "records; the records of the task are redelivered"
             )
         return cls(store, plan_id, task, stored, max_bytes=max_bytes)
 
@@ -445,14 +445,14 @@ class TaskLogWriter:
         current = TaskLog() if stored.log is None else stored.log
         if not stored.plan_is_open and not current.sealed:
             raise PlanClosedError(
-                f"batch {self._plan_id} was closed while its task {self._task} was reading; "
-                "its records are redelivered"
+                f"batch {self._plan_id} was closed while its task {self._task} was reading; the "
+                "records of the task are redelivered"
             )
         if not current.continues(self.log.entries[: self._cursor]):
             raise TaskLogError(
                 f"the log of task {self._task} of batch {self._plan_id} was changed or "
                 "removed while its rows were passed to Spark",
-                "run the batch again",
+                "start the query again",
             )
         log.info(
             "another attempt of task %d of batch %s published its log first. This attempt "

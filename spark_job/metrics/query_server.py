@@ -141,7 +141,7 @@ class QueryLedger(StreamingQueryListener):
             if not self._has_logged:
                 self._has_logged = True
                 log.exception(
-                    "a report is missing from the metrics of Spark's queries. The queries "
+                    "the metrics of Spark's queries lack a progress report. The queries "
                     "continue. Later errors of this kind are not logged"
                 )
 
@@ -277,8 +277,8 @@ class QueryMetricsServer(CollectorServer):
         except Exception as exc:
             super().close()
             raise ConfigError(
-                "the session does not accept a StreamingQueryListener, which the metrics need "
-                f"({failure_sentence(str(exc))})",
+                "the Spark session does not accept a StreamingQueryListener, which the metrics "
+                f"need ({failure_sentence(str(exc))})",
                 "serve the metrics in the process of the Spark driver",
             ) from exc
         self._listens = True
@@ -291,7 +291,10 @@ class QueryMetricsServer(CollectorServer):
             try:
                 self._streams.removeListener(self._ledger)
             except Exception:  # py4j and Connect raise several kinds
-                log.debug("the session has ended before its listener was removed", exc_info=True)
+                log.debug(
+                    "the Spark session ended before the listener of the metrics was removed",
+                    exc_info=True,
+                )
 
     def _last_progress(self, query_id: str) -> Any:
         query = self._streams.get(query_id)

@@ -90,8 +90,8 @@ class PutCounts(WriterCommitMessage):
 
     def __str__(self) -> str:
         return (
-            f"{self.records} records ({self.size_bytes} bytes) put in {self.requests} requests, "
-            f"with {self.retries} records put again after Kinesis had refused them"
+            f"{self.records} records ({self.size_bytes} bytes) were put in {self.requests} "
+            f"requests, and {self.retries} refused records were put again"
         )
 
 
@@ -169,10 +169,10 @@ class TargetStream:
             if len(users_of(record)) == 1 and record.size_bytes > self.most_record_bytes:
                 # Rows are checked before. This one is an aggregate that had to be put into another.
                 raise UnwritableRecordError(
-                    "a row is itself a KPL aggregate. Packed into another aggregate, it takes "
-                    f"{record.size_bytes} bytes, more than the {self.most_record_bytes} that "
-                    f"stream {self._name} accepts",
-                    "split the row, or omit option aggregate",
+                    "a row is itself an aggregate of the Kinesis Producer Library. Packed into "
+                    f"another aggregate, this row takes {record.size_bytes} bytes, but stream "
+                    f"{self._name} accepts at most {self.most_record_bytes} bytes",
+                    "split the row into several rows, or omit option aggregate",
                 )
             self.queue.add(record)
 
@@ -359,7 +359,8 @@ class _Writer:
         """
         if overwrite:
             raise ConfigError(
-                "a stream cannot be overwritten", 'use mode("append"), or outputMode("append")'
+                "a Kinesis stream cannot be overwritten",
+                'use mode("append"), or outputMode("append")',
             )
         settings = SinkSettings.from_options(options)
         columns = SinkColumns.of(schema, has_stream=settings.stream is not None)
@@ -391,7 +392,7 @@ class _Writer:
         batchId: int | None = None,  # noqa: N803
     ) -> None:
         log.warning(
-            "%s: the write failed after %s. Other records of the write may be on the stream too%s",
+            "%s: the write failed (%s). Other records of the write may be on the stream too%s",
             self._target(batchId),
             PutCounts.of(messages),
             "" if batchId is None else ". A retry of the batch puts all its records again",
@@ -399,7 +400,11 @@ class _Writer:
 
     def _target(self, batch_id: int | None) -> str:
         stream = self._settings.stream
-        named = "the streams of column streamName" if stream is None else f"stream {stream.name}"
+        named = (
+            ("the streams that column streamName names")
+            if stream is None
+            else f"stream {stream.name}"
+        )
         return named if batch_id is None else f"{named}, batch {batch_id}"
 
 

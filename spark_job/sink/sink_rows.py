@@ -67,22 +67,26 @@ class SinkColumns:
             if name is None or (name == "streamName" and has_stream):
                 continue
             if name in found:
-                raise ConfigError(f"column {name} occurs twice", "drop one of the two columns")
+                raise ConfigError(
+                    f"the frame has column {name} twice",
+                    f"drop one of the two columns named {name}",
+                )
             if field.dataType.typeName() not in _TYPES[name]:
                 raise ConfigError(
-                    f"column {name} is of type {field.dataType.simpleString()}",
-                    f"cast the column to {' or '.join(_TYPES[name])}, or use to_json for a struct",
+                    f"column {name} has the type {field.dataType.simpleString()}",
+                    f"cast column {name} to {' or '.join(_TYPES[name])}, or use to_json for "
+                    "a struct",
                 )
             found[name] = index
         if "data" not in found:
             raise ConfigError(
-                "column data is missing",
+                "the frame has no column data",
                 "give the sink a column data of binary or string, as in "
                 'df.selectExpr("to_json(struct(*)) AS data")',
             )
         if not has_stream and "streamName" not in found:
             raise ConfigError(
-                "no stream is named",
+                "the stream to write to is missing",
                 "set option streamName or streamArn, or add a column streamName",
             )
         return cls(
@@ -158,7 +162,7 @@ def checked(
         None if index is None else batch.column(index)
         for index in (columns.partition_key, columns.explicit_hash_key, columns.stream_name)
     )
-    _check(data.is_null(), "column data is null", "omit rows without data, or write empty data")
+    _check(data.is_null(), "column data is null", "drop rows without data, or write empty data")
     _check_is_text(keys, "column partitionKey")
     if keys is None:
         keys = _random_keys(len(data))
@@ -168,14 +172,15 @@ def checked(
     _check(
         pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MOST_KEY_CHARACTERS)),
         "column partitionKey is empty or longer than 256 characters",
-        "shorten the key, or write null for a random key",
+        "shorten the partition key, or write null for a random key",
     )
     sizes = pc.add(pc.binary_length(data), pc.binary_length(keys))
     _check(
         pc.greater(sizes, most_bytes),
-        f"data and partition key take more than {most_bytes} bytes, the maximum that the stream "
-        "accepts for one record",
-        "split the record, or raise the stream's maximum record size (at most 10 MiB)",
+        f"the data and the partition key take more than {most_bytes} bytes, which is the "
+        "stream's maximum for one record",
+        "split the row into several rows, or raise the maximum record size of the stream (at "
+        "most 10 MiB)",
     )
     if hash_keys is not None:
         _check(
@@ -187,11 +192,11 @@ def checked(
                     pc.greater(hash_keys, LAST_HASH_KEY),
                 ),
             ),
-            "column explicitHashKey is not a hash key",
+            "column explicitHashKey does not contain a hash key",
             "write a decimal number from 0 to 2^128 - 1, or null",
         )
     if streams is not None:
-        _check(streams.is_null(), "column streamName is null", "name a stream in every row")
+        _check(streams.is_null(), "column streamName is null", "set column streamName in every row")
         _check_is_text(streams, "column streamName")
     found = {"data": data, "key": keys, "hashKey": hash_keys, "size": sizes}
     rows = pa.RecordBatch.from_pydict({name: one for name, one in found.items() if one is not None})
@@ -224,7 +229,7 @@ def _check_is_text(texts: pa.Array | None, what: str) -> None:
     except pa.ArrowInvalid:
         found = [text or b"" for text in texts.cast(pa.large_binary()).to_pylist()]
         is_bad = pa.array([text.decode(errors="ignore").encode() != text for text in found])
-        _check(is_bad, f"{what} is not UTF-8", "write the value as text, for example with hex()")
+        _check(is_bad, f"{what} is not UTF-8", "convert the value to text, for example with hex()")
 
 
 def _random_keys(count: int) -> pa.Array:

@@ -22,8 +22,8 @@ SINK_OPTIONS: dict[str, Option] = {
     **by_field(
         Option(
             "streamName",
-            "name of the stream to write to; without `streamName` and `streamArn`, each row names "
-            "its stream in column `streamName`",
+            "name of the stream to write to. Without `streamName` and `streamArn`, the column "
+            "`streamName` of each row names its stream",
             field="stream",
         ),
         Option("streamArn", "ARN of the stream to write to, which also sets the region"),
@@ -32,21 +32,27 @@ SINK_OPTIONS: dict[str, Option] = {
     **by_field(
         Option.choice(
             "ordering",
-            "`key` puts the records of a partition key one at a time, in the order of the task's "
-            "rows. A refused record delays the later records of its key. `none` is faster",
+            "order of writing. `key` puts the records of a partition key one at a time, in the "
+            "order of the task's rows. A refused record then delays the later records of its "
+            "key. `none` keeps no order, and is faster",
             "none",
             among=("none", BY_KEY),
         ),
         Option.switch(
             "aggregate",
-            "`true` packs rows for the same shard into aggregates of the Kinesis Producer Library "
-            "of up to 50 KiB, which consumers must unpack. Requires `ordering` `none`",
+            "`true` packs rows for the same shard into aggregates of the Kinesis Producer "
+            "Library of up to 50 KiB. Consumers must unpack these aggregates. The option "
+            "requires `ordering` `none`",
             "false",
         ),
-        Option.whole("requestsInFlight", "maximum requests that a task has in flight", "4"),
+        Option.whole(
+            "requestsInFlight",
+            "maximum number of PutRecords requests that a task has in flight",
+            "4",
+        ),
         Option.duration(
             "retryFor",
-            "time without an accepted record after which the write fails",
+            "time after which the write fails if Kinesis accepts no record",
             "5m",
             least="1s",
         ),
@@ -73,8 +79,8 @@ class SinkSettings:
         if values["aggregate"] and values["ordering"] == BY_KEY:
             raise ConfigError(
                 "option aggregate=true cannot be combined with ordering=key",
-                "omit one of the two: after a reshard, the records of an aggregate are put "
-                "one by one and lose their order",
+                "omit option aggregate or option ordering: after a reshard, the records of an "
+                "aggregate are put one by one and lose their order",
             )
         name, arn = values.pop("stream"), values.pop("stream_arn")
         stream = None if name is None and arn is None else StreamRef.parse(name=name, arn=arn)
@@ -90,14 +96,14 @@ def refuse_keys(settings: SinkSettings, stream: StreamRef) -> None:
     """Raise `ConfigError` for an order by key, or aggregates, on a stream that ignores keys."""
     if settings.aggregate:
         raise ConfigError(
-            f"option aggregate is true, but stream {stream.name} spreads records over its shards "
-            "by itself (record distribution AUTO), so consumers would discard the user records "
-            "that belong to other shards",
-            "omit the option",
+            f"option aggregate is true, but stream {stream.name} has record distribution AUTO, "
+            "so consumers would discard the user records that belong to other shards",
+            "omit option aggregate",
         )
     if settings.ordering == BY_KEY:
         raise ConfigError(
-            f"option ordering is {BY_KEY}, but stream {stream.name} spreads the records of a key "
-            "over its shards (record distribution AUTO), so there is no order to keep",
-            "omit the option, or write to a stream with record distribution USER_PARTITION_KEY",
+            f"option ordering is {BY_KEY}, but stream {stream.name} has record distribution "
+            "AUTO, which spreads the records of a key over the shards, so they have no order",
+            "omit option ordering, or write to a stream with record distribution "
+            "USER_PARTITION_KEY",
         )

@@ -52,10 +52,10 @@ def check_columns(frame: DataFrame) -> None:
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise ConfigError(
-            f"the frame passed to tracked(...) has no column {', '.join(missing)}, because it was "
-            "selected, renamed or aggregated",
-            "write the frame of read_stream(...) unchanged, and "
-            "select and aggregate inside the function",
+            f"the frame passed to tracked(...) has no column {', '.join(missing)}, because the "
+            "query selects, renames or aggregates columns before tracked(...)",
+            "pass the frame of read_stream(...) to foreachBatch unchanged, and select and "
+            "aggregate inside the function",
         )
 
 

@@ -47,7 +47,8 @@ _SUB = "coalesce(subSequenceNumber, goneSub, 0)"
 NO_REASON = "not known"
 LOST = (
     "a failed record was not found again for its dead letter. Spark lost the persisted rows, and "
-    "the function returned another result. Nothing is acked, and the batch is redelivered"
+    "the function then returned another result. No record of the batch is acked, and the batch "
+    "is redelivered"
 )
 
 
@@ -77,12 +78,13 @@ def write_letters(
         first = letters[0]
         raise ExhaustedRecordError(
             f"record {first.message_id} failed {first.attempts} times and has no retry left "
-            f"({first.reason}), and on_exhausted is stop, so nothing of its batch is acked",
-            "repair the function, or omit on_exhausted and pass a dead_letter to tracked(...)",
+            f"({first.reason}). on_exhausted is stop, so no record of the batch is acked",
+            "correct the function, or omit on_exhausted and pass a dead_letter to tracked(...)",
         )
     if letters and options.on_exhausted is OnExhausted.DROP:
         log.warning(
-            "batch %s: %d records have no retry left and are dropped. The first is %s",
+            "batch %s: %d records have no retry left, so they are dropped. The first dropped "
+            "record is %s",
             plan_id,
             sum(letter.records for letter in letters),
             letters[0].message_id,

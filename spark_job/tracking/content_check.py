@@ -32,9 +32,9 @@ def foreign_id(message_id: str) -> BatchContentError:
     the stream only in a query of several streams.
     """
     return BatchContentError(
-        f"the batch's frame contains record {message_id}, but the source of tracked(...) names its "
-        "records otherwise, so nothing is acked",
-        "use read_stream and tracked(...) of the same source in the query",
+        f"the frame of the batch contains record {message_id}, which does not belong to the "
+        "source of tracked(...), so no record of the batch is acked",
+        "use read_stream(...) and tracked(...) of the same KinesisSource in the query",
     )
 
 
@@ -98,10 +98,10 @@ def check_content(
             continue
         if read is None or not has_expired(found, read):
             raise BatchContentError(
-                f"the batch's frame contains {found} of shard {shard_id}, but the tasks of batch "
-                f"{plan_id} published {expected}, so nothing is acked",
-                "filter and deduplicate inside the function passed to tracked(...), and run one "
-                "query per application",
+                f"the frame of the batch contains {found} of shard {shard_id}, but the tasks of "
+                f"batch {plan_id} published {expected}, so no record of the batch is acked",
+                "filter and deduplicate only inside the function passed to tracked(...), and run "
+                "only one query per application",
             )
         expired.append(shard_id)
     return expired

@@ -205,9 +205,9 @@ class Tracked:
                 continue
             if self._query.is_of_one or rows_in(_store(stream).plans.read_results(known)):
                 log.warning(
-                    "batch %d was processed and reported before its plan %s of stream %s was "
-                    "closed, so the function is not called again. Records that the report does "
-                    "not ack are redelivered",
+                    "the outcomes of batch %d were reported before its plan %s of stream %s was "
+                    "closed, so the function is not called again. Records that are not acked in "
+                    "this report are redelivered",
                     batch_id,
                     known,
                     stream.label,
@@ -252,10 +252,10 @@ class Tracked:
         stream = self._streams[0]
         if all(_store(one).plans.pointer() is None for one in self._streams) and frame.take(1):
             raise ConfigError(
-                f"the frame passed to tracked(...) contains records, but application "
-                f"{stream.application} has planned no batch of stream {stream.label}, so these "
-                "records belong to another source",
-                "use read_stream and tracked(...) of the same source in the query",
+                "the frame passed to tracked(...) contains records, but application "
+                f"{stream.application} has no batch of stream {stream.label}, so these records "
+                "belong to another source",
+                "use read_stream(...) and tracked(...) of the same KinesisSource in the query",
             )
 
     def _run_unreported(self, frame: DataFrame, batch_id: int) -> None:
@@ -267,8 +267,8 @@ class Tracked:
             closing(run_batch(self._process, batch, batch_id, bisect=self._options.bisect)) as run,
         ):
             log.warning(
-                "the plan of batch %d is no longer open, so nothing of the batch is acked and "
-                "its records are redelivered. %d of its records failed",
+                "batch %d was closed before its function ran, so no record of the batch is "
+                "acked, and its records are redelivered. %d of its records failed",
                 batch_id,
                 len(run.failures),
             )
@@ -466,9 +466,9 @@ def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> 
         part.results = given.results
     if step.records < records:
         log.warning(
-            "batches %s: earlier deliveries of these records ended before the job reported "
-            "whether they succeeded or failed, so the function gets only the first %d of %d "
-            "records. The other records are queued for redelivery",
+            "batches %s: when these records were delivered before, the job did not report "
+            "whether they succeeded or failed. The function therefore gets only the first %d of "
+            "%d records. The other records are queued for redelivery",
             ", ".join(part.plan.plan_id for part in parts),
             step.records,
             records,

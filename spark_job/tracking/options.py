@@ -66,7 +66,7 @@ class TrackOptions:
         first_ms = _ms("retry_first_delay", retry_first_delay)
         max_ms = _ms("retry_max_delay", retry_max_delay)
         if max_ms < first_ms:
-            rule = f"use at least retry_first_delay, which is {retry_first_delay!r}"
+            rule = f"use a duration of at least retry_first_delay, which is {retry_first_delay!r}"
             raise _wrong("retry_max_delay", retry_max_delay, rule)
         age_ms = None if retry_max_age is None else _ms("retry_max_age", retry_max_age)
         if age_ms == 0:
@@ -78,8 +78,8 @@ class TrackOptions:
         exhausted = _choice("on_exhausted", on_exhausted, OnExhausted)
         if bisect and failure is not OnFailure.CONTINUE:
             rule = (
-                f"omit bisect, or omit on_failure={failure.value}, which requires an order that "
-                "the parts of a bisected batch do not keep"
+                f"omit bisect or on_failure={failure.value}, because the parts of a bisected "
+                f"batch do not keep the order that on_failure={failure.value} requires"
             )
             raise _wrong("bisect", bisect, rule)
         is_object = callable(getattr(dead_letter, "write", None)) and not isinstance(
@@ -90,14 +90,14 @@ class TrackOptions:
             raise _wrong("dead_letter", dead_letter, rule)
         if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
             raise ConfigError(
-                "argument dead_letter of tracked(...) is missing: it says where to write "
+                "argument dead_letter of tracked(...) is missing, which sets the destination of "
                 "records that cannot be processed",
                 'pass DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
             )
         if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
             rule = (
-                "pass either on_exhausted or dead_letter: with on_exhausted, nothing is written to "
-                "dead_letter"
+                "omit on_exhausted or dead_letter: with this on_exhausted, no dead letter is "
+                "written"
             )
             raise _wrong("on_exhausted", exhausted.value, rule)
         retry = RetryPolicy(
@@ -138,10 +138,9 @@ class SparkConnectError(ConfigError, PickleError):
     def __init__(self) -> None:
         super().__init__(
             "source.tracked(...) does not run on Spark Connect, because Spark Connect calls "
-            "foreachBatch in a process that cannot count which records succeed or fail",
-            "run the query in its own session (spark-submit, kinesis-spout run, or "
-            "SparkSession.builder.master), or write the plain rows of read_stream, whose batches "
-            "are acked whole",
+            "foreachBatch in a process that cannot record which records succeed or fail",
+            "run the query in its own Spark session (spark-submit, kinesis-spout run, or "
+            "SparkSession.builder.master), or omit tracked(...) to ack whole batches",
         )
 
 

@@ -79,9 +79,9 @@ NOTE_SQL = f"{NOTE}[0]"
 """The note of a row that has one, in Spark's SQL."""
 _NO_RULES = ShardRules()
 NOT_IN_ORDER = (
-    "the rows of a shard are not together and in the order of their sequence numbers, which "
-    "on_failure=block_key and block_shard need; pass the frame of read_stream(...) to the query "
-    "without a repartition or sort"
+    "on_failure=block_key and block_shard need the rows of each shard together and in the order "
+    "of their sequence numbers; pass the frame of read_stream(...) to foreachBatch without a "
+    "repartition or sort"
 )
 
 
@@ -390,7 +390,9 @@ class OutputColumns:
             has = "no column" if doubled is None else f"column {doubled} twice"
             raise ConfigError(
                 f"the schema passed to batch.map_records has {has}",
-                "declare at least one column" if doubled is None else "keep one of the two columns",
+                "declare at least one column in the schema"
+                if doubled is None
+                else "declare the column only once in the schema",
             )
 
     def rows(self, output: object) -> list[dict[str, Any]]:

@@ -77,10 +77,10 @@ class StreamPart:
             # Rows that are appended from now on would be acked, although no sink has them.
             with naming(self.settings):
                 raise BatchContentError(
-                    f"tasks {', '.join(map(str, unsealed))} of batch {self.plan.plan_id} "
-                    "were not read to their end, so nothing is acked",
-                    "read all rows of the batch in the function passed to tracked(...), or run the "
-                    "batch again",
+                    f"the rows of tasks {', '.join(map(str, unsealed))} of batch "
+                    f"{self.plan.plan_id} were not all read, so no record of the batch is acked",
+                    "read all rows of the batch in the function passed to tracked(...), and "
+                    "start the query again",
                 )
 
     def own_content(self, content: Mapping[str, ShardContent]) -> dict[str, ShardContent]:
@@ -111,9 +111,9 @@ def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart])
     )
     if foreign:
         raise BatchContentError(
-            f"the batch's frame contains rows of {foreign[0]}, for which no batch is open, "
-            "so nothing is acked",
-            "use read_stream and tracked(...) of the same source in the query",
+            f"the frame of the batch contains rows of {foreign[0]}, which has no open batch, so "
+            "no record of the batch is acked",
+            "use read_stream(...) and tracked(...) of the same KinesisSource in the query",
         )
     for part in parts:
         with naming(part.settings):
@@ -152,9 +152,9 @@ def check_content_of(
 
     if shards := check_content(content, results, plan.plan_id, has_expired=has_expired):
         raise RowsExpiredError(
-            f"batch {plan.plan_id}: records that its tasks had read have expired from the "
-            f"stream (shards {', '.join(shards)}), so nothing of this batch is acked, and the "
-            "next batch reads the remaining records"
+            f"batch {plan.plan_id}: records that its tasks had read have expired from the stream "
+            f"(shards {', '.join(shards)}), so no record of the batch is acked. The next batch "
+            "reads the remaining records"
         )
 
 

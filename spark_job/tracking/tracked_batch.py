@@ -68,9 +68,9 @@ _NULL, _MET, _MALFORMED = range(3)  # of the rows of a record, the greatest coun
 # left out of it, and any second evaluation with a failure raises.
 MAX_KNOWN_IDS = 1_000
 CHANGED = (
-    "a record that had not failed when its batch was first evaluated failed later. Spark lost the "
-    "persisted rows, and the function returned another result. Nothing is acked, and the batch is "
-    "redelivered"
+    "a record failed that had not failed when Spark first computed its batch. Spark lost the "
+    "persisted rows, and the function then returned another result. No record of the batch is "
+    "acked, and the batch is redelivered"
 )
 _SCHEMA_REMEDY = "give names with types, for example id string, total double"
 _CURRENT: ContextVar[TrackedBatch | None] = ContextVar("spark_job_current_batch", default=None)
@@ -106,9 +106,9 @@ class TrackedBatch:
         """
         if self._batch_id is None:
             raise RuntimeError(
-                "batch.id cannot be used with bisect=True, because a batch is then processed in "
-                "parts: a sink that deduplicates by it would drop all parts but the first; use "
-                "batch.token in the sink"
+                "batch.id cannot be used with bisect=True, because a sink that deduplicates by "
+                "batch.id would drop all parts of a batch but the first; use batch.token in the "
+                "sink"
             )
         return self._batch_id
 
@@ -165,7 +165,7 @@ class TrackedBatch:
         """
         if after_s is not None and not (retry and 0 <= after_s < float("inf")):
             raise ValueError(
-                f"after_s is {after_s}; use 0 or more seconds, and only with retry=True"
+                f"after_s is {after_s}; use 0 or more seconds, and set after_s only with retry=True"
             )
         ids = dict.fromkeys(_ids(records), reason)
         self._fail(ids, Outcome.RETRY if retry else Outcome.REJECT, after_s=after_s)
@@ -234,7 +234,8 @@ class TrackedBatch:
         if scheme is None:
             if PARSED not in self.df.columns:
                 raise ConfigError(
-                    "batch.parsed() was called without a scheme, and the source has none",
+                    "batch.parsed() was called without a scheme, and the KinesisSource has "
+                    "no scheme",
                     "pass a scheme to batch.parsed(...) or to KinesisSource(...)",
                 )
             df = self.df.withColumn(into, self.df[PARSED])
@@ -256,8 +257,9 @@ class TrackedBatch:
         """The evaluations of `map_records`. Raises RuntimeError if one has failed."""
         if len(self._begun) > len(self._evaluations):
             raise RuntimeError(
-                "batch.map_records failed, but the function passed to tracked(...) caught its "
-                "error, so nothing of the batch is acked; do not catch that error"
+                "batch.map_records failed, but the function passed to tracked(...) caught the "
+                "error, so no record of the batch is acked; do not catch errors of "
+                "batch.map_records"
             )
         return self._evaluations
 
@@ -309,8 +311,8 @@ class TrackedBatch:
         for message_id, (kind, why) in _failing(df, predicate):
             if message_id is None:
                 raise ConfigError(
-                    "a row that failed has no messageId (it is NULL, perhaps after an outer join)",
-                    "keep the messageId of each record",
+                    "the messageId of a failed row is NULL, perhaps after an outer join",
+                    "keep the messageId of each record in its rows",
                 )
             if kind == _MALFORMED:
                 malformed[message_id] = why
@@ -334,8 +336,8 @@ class TrackedBatch:
         foreign = next((message_id for message_id in reasons if message_id not in keys), None)
         if foreign is not None:
             raise ValueError(
-                f"record {foreign} is not in this batch, so it cannot be failed here; pass "
-                "messageIds from batch.df"
+                f"record {foreign} is not in this batch, so this batch cannot fail the record; "
+                "pass messageIds from batch.df"
             )
         delay_s = None if after_s is None else min(after_s, MAX_DELAY_S)
         records = [
@@ -368,8 +370,8 @@ def current_batch() -> TrackedBatch:
     batch = _CURRENT.get()
     if batch is None:
         raise RuntimeError(
-            "no tracked batch runs in this thread; call this inside the function passed to "
-            "source.tracked(...)"
+            "no batch of a tracked query runs in this thread; call this function inside the "
+            "function passed to source.tracked(...)"
         )
     return batch
 
@@ -383,9 +385,9 @@ def _failing(df: DataFrame, predicate: Column | str | None) -> list[Row]:
     """
     if "messageId" not in df.columns:
         raise ConfigError(
-            "the frame passed to batch.fail_where has no column messageId, which names the records "
-            "to fail",
-            "keep column messageId until batch.fail_where is called",
+            "the frame passed to batch.fail_where has no column messageId, which identifies the "
+            "records to fail",
+            "keep the column messageId until you call batch.fail_where",
         )
     reasons = [
         F.col(f"`{one.name}`")["malformed"]
@@ -411,8 +413,8 @@ def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame)
     if isinstance(records, DataFrame):
         if "messageId" not in records.columns:
             raise ValueError(
-                "the frame passed to batch.fail has no column messageId, which names the records "
-                "to fail; keep the column messageId"
+                "the frame passed to batch.fail has no column messageId, which identifies the "
+                "records to fail; keep the column messageId"
             )
         return [str(one) for one in values(records.select("messageId").distinct(), "messageId")]
     if isinstance(records, str | Record | Row):
@@ -427,8 +429,8 @@ def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame)
             ids.append(str(record["messageId"]))
         else:
             raise ValueError(
-                f"batch.fail got a {type(record).__name__}; pass message ids, Records, rows with "
-                "a messageId, or a frame with that column"
+                f"batch.fail was called with a {type(record).__name__}; pass message ids, "
+                "Records, rows with a messageId, or a frame with the column messageId"
             )
     return ids
 
@@ -476,8 +478,8 @@ class Evaluation:
     def _persisted_rows(self) -> DataFrame:
         if self.persisted is None:
             raise RuntimeError(
-                "the rows of batch.map_records were used after the end of their batch; use them "
-                "inside the function passed to tracked(...)"
+                "the rows of batch.map_records were used after the end of their batch; use these "
+                "rows only inside the function passed to tracked(...)"
             )
         return self.persisted
 
@@ -524,7 +526,7 @@ def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
     struct = schema if isinstance(schema, StructType) else _struct(schema)
     if NOTE in struct.names:
         raise ConfigError(
-            f"the schema passed to batch.map_records has a column {NOTE}, which is reserved",
+            f"the schema passed to batch.map_records has a column {NOTE}, whose name is reserved",
             "rename it",
         )
     return struct, OutputColumns(tuple(map(_output_column, struct.fields)))
@@ -550,7 +552,8 @@ def _struct(ddl: str) -> StructType:
     except ParseException as exc:
         why = failure_sentence(str(exc)).rstrip(".")
         raise ConfigError(
-            f"the schema passed to batch.map_records is {ddl!r}, which is no DDL ({why})",
+            f"the schema passed to batch.map_records is {ddl!r}, which is not a valid DDL "
+            f"schema ({why})",
             _SCHEMA_REMEDY,
         ) from exc
     if not isinstance(parsed, StructType):

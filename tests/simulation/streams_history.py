@@ -49,7 +49,7 @@ MOST_POLLS = 40
 MOST_DRAINING = 5_000
 REST_S = 120.0
 LAST_WAIT_S = 10.0  # between two attempts of a call, at most
-LEFT_OUT = re.compile(r"next batches read only the other|is omitted for")
+LEFT_OUT = re.compile(r"next batches read only the other|next batches omit stream")
 
 
 class StreamHistory(Stories, StateSteps, Turns, Pauses, Rewinds, Checks):

@@ -247,7 +247,7 @@ def test_a_kpl_aggregate_is_unpacked_or_stops_the_read_or_is_wanted_raw(
         (b"a", "k", f"{number}:1"),
         (b"b", "k", f"{number}.1:1"),
     ]
-    with pytest.raises(KinesisError, match="is a KPL aggregate"):
+    with pytest.raises(KinesisError, match="is an aggregate of the Kinesis Producer Library"):
         Load(stream, aggregatedRecords="fail").rows()
     later = stream.put_record("k", b"c")
     shard_id, sequence = number.split(":")

@@ -104,7 +104,7 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(
     with pytest.raises(DeadLetterError, match="nope"):
         DeadLetter("nope").write(frame_of(spark, ALL), plan_id="1-a")
     text = str(caught.value)
-    assert "no record of its batch is acked" in text
+    assert "no record of the batch is acked" in text
     assert len(text.splitlines()) == 1
     assert not any(word in text for word in ("TID", "\tat ", "order 1", "key 1"))
 

@@ -154,7 +154,7 @@ def test_a_token_is_the_same_for_the_same_records_in_any_delivery(spark: SparkSe
     first, second, another = tokens
     assert first == second != another
     assert len(first) == 32
-    with pytest.raises(RuntimeError, match="no tracked batch runs"):
+    with pytest.raises(RuntimeError, match="no batch of a tracked query runs"):
         current_batch()
 
 
@@ -257,7 +257,7 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
         tracked_batches.spark.catalog.clearCache()
         rows.extend(row.n for row in output.where("n >= 0").collect())
 
-    with pytest.raises(Exception, match="had not failed when its batch was first evaluated"):
+    with pytest.raises(Exception, match="had not failed when Spark first computed its batch"):
         tracked_batches.run(process)
     assert tracked_batches.stream.checkpoints() == {}
     assert rows == []
@@ -266,8 +266,8 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ("n nosuch", r"is 'n nosuch', which is no DDL \(Unsupported data type"),
-        ("n int, größe int", "which is no DDL .*give names with types"),
+        ("n nosuch", r"is 'n nosuch', which is not a valid DDL schema \(Unsupported data type"),
+        ("n int, größe int", "which is not a valid DDL schema .*give names with types"),
         ("int", "is 'int'; give names"),
         ("n int, code varchar(5)", r"a column code of type varchar\(5\).*use another type"),
         ({"n": "int"}, "is of type dict; give names"),
@@ -299,7 +299,7 @@ def test_what_cannot_process_a_record_fails_no_record(
     ("swallowed", "error"),
     [
         (contextlib.nullcontext(), "Python worker exited unexpectedly"),
-        (contextlib.suppress(Exception), "do not catch that error"),
+        (contextlib.suppress(Exception), "do not catch errors of batch.map_records"),
     ],
 )
 def test_a_function_that_ends_its_worker_fails_the_batch(

@@ -290,7 +290,7 @@ def test_a_row_that_does_not_fit_into_an_aggregate_of_its_own_is_refused(
     size = most - len(key.encode()) - len(aggregate_of([b""])) - 16
     row = pa.record_batch({"data": [aggregate_of([bytes(size)])], "partitionKey": [key]})
     write(settings(url), row)
-    with pytest.raises(UnwritableRecordError, match="a row is itself a KPL aggregate"):
+    with pytest.raises(UnwritableRecordError, match="a row is itself an aggregate"):
         write(settings(url, aggregate="true"), row)
 
 
@@ -377,7 +377,7 @@ def test_a_write_that_cannot_work_is_sparks_error_with_our_sentence_and_puts_not
     [
         ({"streamName": "absent"}, False, "check the stream's name"),
         ({"ordering": "all"}, False, "use none or key"),
-        ({}, True, r"a stream cannot be overwritten; use mode\(\"append\"\)"),
+        ({}, True, r"a Kinesis stream cannot be overwritten; use mode\(\"append\"\)"),
     ],
 )
 def test_a_write_that_cannot_work_is_refused_before_a_task_begins(

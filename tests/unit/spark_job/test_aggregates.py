@@ -105,10 +105,10 @@ def test_a_plan_that_refused_aggregates_is_closed_where_they_are_no_longer_refus
     plan = next_plan(driver)
     assert [row["data"] for row in rows(one, driver, plan, "fail")] == [b"x", b"x"]
     second = next_plan(driver, plan)
-    with pytest.raises(KinesisError, match="is a KPL aggregate"):
+    with pytest.raises(KinesisError, match="is an aggregate of the Kinesis Producer Library"):
         rows(one, driver, second, "fail")
     driver = changed(one, driver, "fail")
-    with pytest.raises(KinesisError, match="is a KPL aggregate"):
+    with pytest.raises(KinesisError, match="is an aggregate of the Kinesis Producer Library"):
         rows(one, driver, second, "fail")
     assert pointer(one).status is PlanStatus.OPEN
     driver = changed(one, driver, "unpack")

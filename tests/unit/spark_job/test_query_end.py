@@ -80,7 +80,7 @@ def test_a_listener_raises_nothing() -> None:
 
     def exception() -> object:
         asked.append(None)
-        raise ConnectionError("the session has ended")
+        raise ConnectionError("the Spark session ended")
 
     query = SimpleNamespace(isActive=False, exception=exception)
     removed: list[object] = []

@@ -217,16 +217,18 @@ def test_columns_are_found_by_name_in_any_case_and_others_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("ddl", "message"),
     [
-        ("body binary", "column data is missing.*to_json"),
-        ("data struct", "column data is of type struct<a:int>.*binary or string.*to_json"),
-        ("data binary, partitionKey bigint", "column partitionKey is of type bigint.*string"),
-        ("data binary, Data string", "column data occurs twice"),
+        ("body binary", "has no column data.*to_json"),
+        ("data struct", "column data has the type struct<a:int>.*binary or string.*to_json"),
+        ("data binary, partitionKey bigint", "column partitionKey has the type bigint.*string"),
+        ("data binary, Data string", "has column data twice"),
     ],
 )
 def test_a_frame_that_cannot_be_written_is_refused(ddl: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SinkColumns.of(schema(ddl), has_stream=True)
-    with pytest.raises(ConfigError, match=r"no stream is named.*streamName or streamArn"):
+    with pytest.raises(
+        ConfigError, match=r"the stream to write to is missing.*streamName or streamArn"
+    ):
         SinkColumns.of(schema("data binary"), has_stream=False)
 
 
@@ -257,7 +259,10 @@ def test_text_is_put_as_utf_8_and_a_null_key_becomes_a_random_one() -> None:
         ({"data": [b"x" * 1001]}, "more than 1000 bytes.*maximum record size"),
         ({"data": [b"x" * 999], "partitionKey": ["\u20ac"]}, "more than 1000 bytes"),
         ({"data": [b"a"], "partitionKey": [""]}, "partitionKey is empty or longer than 256"),
-        ({"data": [b"a"], "explicitHashKey": [str(2**128)]}, "explicitHashKey is not a hash key"),
+        (
+            {"data": [b"a"], "explicitHashKey": [str(2**128)]},
+            "explicitHashKey does not contain a hash key",
+        ),
         ({"data": [b"a"], "streamName": pa.array([None], pa.string())}, "streamName is null"),
         # Spark keeps any bytes that were cast to a string.
         (

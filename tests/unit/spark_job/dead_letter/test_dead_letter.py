@@ -50,11 +50,11 @@ async def send_later(letters: list[Letter]) -> None:
         (lambda: DeadLetter("jdbc", mode="overwrite"), "option mode cannot be set"),
         (lambda: DeadLetter("jdbc", url=None), "option url is of type NoneType"),
         (lambda: DeadLetter.to_stream("dead", regon="eu-central-1"), "did you mean region"),
-        (lambda: DeadLetter.to_stream("no such name"), "not a valid stream name"),
+        (lambda: DeadLetter.to_stream("no such name"), "not a valid name of a Kinesis stream"),
         (lambda: DeadLetter.to_stream("dead", access_key_id="AK"), "secret_access_key"),
         (lambda: DeadLetter.to_stream(ARN, region="us-east-1"), "region"),
         (lambda: DeadLetter.to(cast("Any", "print")), "function of .* is of type str"),
-        (lambda: DeadLetter.to(send_later), "with async or yield, so a call does not run it"),
+        (lambda: DeadLetter.to(send_later), "with async or yield, so a call does not run its code"),
     ],
 )
 def test_bad_settings_are_refused_at_once(make: Callable[[], DeadLetter], says: str) -> None:
@@ -117,7 +117,8 @@ def test_letters_are_appended_to_a_table_and_its_error_hides_the_password() -> N
     }
     assert str(caught.value) == (
         "the dead letters of batch 12-ab cannot be written to jdbc (RuntimeError: refused for "
-        "sa:***), so no record of its batch is acked; repair the sink and start the query again"
+        "sa:***), so no record of the batch is acked; repair the sink of the dead letters, and "
+        "start the query again"
     )
 
 

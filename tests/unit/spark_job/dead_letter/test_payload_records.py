@@ -62,7 +62,7 @@ def test_an_aggregate_is_put_as_its_user_records_and_anything_else_as_it_is(
     found = put(served, WHOLE, *others, replace(THIRD, data=INNER))
     as_it_is = [("a", data) for data in (b"plain", INNER[:-1], INNER, INNER)]
     assert found == sorted([*users, *as_it_is])
-    with pytest.raises(ValueError, match="has no payload to put"):
+    with pytest.raises(ValueError, match="has no payload"):
         payload_records(gone(LETTER))
 
 

@@ -102,7 +102,7 @@ def test_a_range_that_is_gone_in_part_gives_a_warning_where_whole_batches_are_ac
     plan = next_plan(second, start)
     assert len(rows_of(one, second, plan)) == 140
     next_plan(second, plan)
-    assert f"{shard(0)}: 60 records from {put[0]} on" in caplog.text
+    assert f"{shard(0)}: 60 records, starting with {put[0]}" in caplog.text
     assert unresolved(one) == 0
 
 
@@ -164,7 +164,7 @@ def test_in_an_outage_nothing_new_is_read_no_attempt_is_counted_and_it_ends_by_i
     assert sorted(int(row["sequenceNumber"]) for row in found) == put
     assert {row["attempt"] for row in found} == {1}
     (began,) = (said for said in caplog.messages if "No new records are read" in said)
-    assert "failed, the last one with 'as planned'. No" in began
+    assert "The error of the last failed record is 'as planned'. No" in began
 
 
 def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) -> None:
@@ -312,9 +312,9 @@ def test_available_now_ends_with_a_warning_when_a_closed_shard_never_reports_its
     job.fake.faults.add(never, operation="GetRecords", shard_id=shard(0), times=None)
     coordinator.prepare_available_now()
     read_all(job, coordinator)
-    said = "up to the start of the run within maxSearchTime: "
+    said = "up to the time at which it started: "
     assert f"{said}{shard(0)}" in caplog.text
-    assert ended(job) == (DONE, "it left 3 shards not read up to its start")
+    assert ended(job) == (DONE, "it left 3 shards not read up to the start of the run")
     assert 20 <= job.clock.monotonic_s() < 60
 
 

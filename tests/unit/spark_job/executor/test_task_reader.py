@@ -170,7 +170,7 @@ def test_an_attempt_that_starts_late_takes_the_log_of_a_closed_plan_as_sealed(
     assert planned.log == log
     unread.close_plan()
     one.count_calls()
-    with pytest.raises(PlanClosedError, match="published nothing"):
+    with pytest.raises(PlanClosedError, match="before its task 0 published records"):
         unread.attempt()
     assert one.calls("GetRecords") == 0
 
@@ -431,11 +431,11 @@ def test_records_of_the_log_that_are_gone_stop_the_query_or_are_logged(
     if not is_closed:
         one.put(3)
     entry = entry_of(published, count=count)
-    said = rf"{shard(0)}.*of the {count} records.*{left} are left"
+    said = rf"{shard(0)}.*{left} of the {count} records.* are left"
     with pytest.raises(DataLossError, match=f"{said}.*failOnDataLoss to false"):
         followed(one, entry)
     assert followed(one, entry, fail_on_data_loss=False) == published[len(published) - left :]
-    assert f"{left} are left" in caplog.text
+    assert f"{left} of the {count} records" in caplog.text
 
 
 def test_a_log_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) -> None:
