@@ -23,16 +23,17 @@ def _refuse_hidden(package: str, module: str) -> None:
         )
         raise ImportError(
             f"another module named {package} ({other}) hides the package {package} of "
-            "kinesis-spout; rename that module, or put kinesis-spout before it in sys.path"
+            "kinesis-spout; rename the other module, or put kinesis-spout before the other "
+            "module in sys.path"
         )
 
 
 # Another Python may find these files, and not what they need.
 if find_spec("msgspec") is None:
     raise ImportError(
-        f"kinesis-spout is imported by {sys.executable}, which has no package msgspec; use the "
-        "Python that kinesis-spout is installed in (for spark-submit and the workers of "
-        "Spark, set PYSPARK_PYTHON to it)"
+        f"{sys.executable} imports kinesis-spout, but has no package msgspec; use the Python in "
+        "which kinesis-spout is installed (for spark-submit and the workers of Spark, set "
+        "PYSPARK_PYTHON to this Python)"
     )
 _refuse_hidden("state", "sequence_number")
 _refuse_hidden("scheme", "record_scheme")

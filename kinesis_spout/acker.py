@@ -166,8 +166,8 @@ class Acker(Generic[M]):
             if entry is None or entry.init is not None:
                 self._check_issued(root)
                 raise IllegalAckerEventError(
-                    f"root {root} got a second init, or an init after its end",
-                    "use a different root for each message",
+                    f"init was called twice for root {root}, or after the end of the root",
+                    "use a different root for each tuple tree",
                 )
             entry.init = (message_id,)
             if entry.asked is not None and _later(entry.asked[0], deadline_ms):
@@ -279,8 +279,8 @@ class Acker(Generic[M]):
     def _check_issued(self, root: int) -> None:
         if not self._first_root <= root < self._next_root:
             raise IllegalAckerEventError(
-                f"root {root} was never issued by this acker",
-                "use a root with the acker that issued it",
+                f"this acker did not issue root {root}",
+                "use each root only with the acker that issued it",
             )
 
 
@@ -291,6 +291,6 @@ def _later(deadline_ms: int | None, than_ms: int | None) -> bool:
 def _check(root: int, value: int) -> None:
     if value >> _EDGE_BITS:
         raise IllegalAckerEventError(
-            f"root {root} was given {value:#x}, which is not an XOR of edges of {_EDGE_BITS} bits",
-            "pass the edges that the acker issued",
+            f"the value {value:#x} for root {root} is not an XOR of edges of {_EDGE_BITS} bits",
+            "pass only edges that the acker issued",
         )

@@ -85,4 +85,6 @@ class InterruptibleClock(SystemClock):
 
     def sleep(self, seconds: float) -> None:
         if seconds > 0 and self._interrupted.wait(seconds):
-            raise InterruptedSleepError("the spout is being closed")
+            raise InterruptedSleepError(
+                "the wait was interrupted, because the spout is being closed"
+            )

@@ -98,26 +98,29 @@ class StreamRef:
         """Parse exactly one of a stream name and a stream ARN. Raises `ConfigError`."""
         if name is not None and arn is not None:
             raise ConfigError(
-                "options streamName and streamArn are both set", "set only one of the two"
+                "the options streamName and streamArn are both set",
+                "set only one of these two options",
             )
         if arn is not None:
             match = _STREAM_ARN.fullmatch(arn)
             if match is None:
                 raise ConfigError.of(
                     "streamArn",
-                    "is not a stream ARN",
+                    "is not the ARN of a Kinesis stream",
                     arn,
                     remedy="expected arn:aws:kinesis:<region>:<account>:stream/<name>",
                 )
             return cls(match["name"], arn)
         if name is None:
-            raise ConfigError("no stream is named", "pass the name or the ARN of a stream")
+            raise ConfigError(
+                "the name of the stream is missing", "set the name or the ARN of the stream"
+            )
         if not _STREAM_NAME.fullmatch(name):
             raise ConfigError.of(
                 "streamName",
-                "is not a valid stream name",
+                "is not a valid name of a Kinesis stream",
                 name,
-                remedy="expected 1 to 128 of A-Z, a-z, 0-9, _, . and -",
+                remedy="use 1 to 128 letters, digits, underscores, dots and dashes",
             )
         return cls(name)
 
@@ -134,9 +137,9 @@ class StreamRef:
         if region is not None and self.region is not None and region != self.region:
             raise ConfigError.of(
                 "region",
-                f"is not the region of the stream, {self.arn}",
+                f"is not the region of the stream {self.arn}",
                 region,
-                remedy="omit option region",
+                remedy="omit option region, because the ARN of the stream contains the region",
             )
         return region or self.region
 
@@ -181,7 +184,7 @@ def parse_duration_ms(text: str, *, option: str) -> int:
         _DURATION_MS,
         option,
         "is not a duration",
-        "expected a number with ms, s, m or h, like 5s",
+        "use a number with the unit ms, s, m or h, like 5s",
     )
 
 
@@ -214,7 +217,7 @@ def parse_size_bytes(text: str, *, option: str) -> int:
         _SIZE_BYTES,
         option,
         "is not a size",
-        "expected a number with KB, MB, GB, KiB, MiB or GiB, like 64MiB",
+        "use a number with the unit KB, MB, GB, KiB, MiB or GiB, like 64MiB",
     )
 
 
@@ -266,8 +269,8 @@ def check_function(
     if any(is_of(body) for is_of in kinds for body in bodies):
         words = "async" if may_yield else "async or yield"
         raise ConfigError(
-            f"{name} is a function with {words}, so a call does not run it",
-            f"pass a function without {words}, which may call asyncio.run(...)",
+            f"{name} is a function with {words}, so a call does not run its code",
+            f"pass a function without {words}; it may call asyncio.run(...)",
         )
     try:
         # Its own: a decorator may give the function that it wraps further arguments.
@@ -308,23 +311,31 @@ def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str
         if not isinstance(value, str) or not value or value != value.strip():
             raise ConfigError.of(
                 spelt(name),
-                "is empty, is not text, or has surrounding whitespace",
-                remedy="omit the option, or set a value",
+                "is empty, is not a string, or starts or ends with whitespace",
+                remedy="set a value for the option, or omit the option",
             )
     if "endpoint_url" in given:
         _check_endpoint_url(given["endpoint_url"], spelt("endpoint_url"))
     if "region" in given and not _REGION.fullmatch(given["region"]):
-        refuse("region", "is not an AWS region", "expected a name like eu-central-1")
+        refuse(
+            "region",
+            "is not the name of an AWS region",
+            "use the name of a region, like eu-central-1",
+        )
     key, secret, arn = map(spelt, ("access_key_id", "secret_access_key", "role_arn"))
-    has_id = "access_key_id" in given
+    has_id, both = "access_key_id" in given, f"set both {key} and {secret}, or neither of them"
     if has_id and "secret_access_key" not in given:
-        refuse("secret_access_key", f"is missing although {key} is set", "set both, or neither")
+        refuse("secret_access_key", f"is missing although {key} is set", both)
     if not has_id and "secret_access_key" in given:
-        refuse("access_key_id", f"is missing although {secret} is set", "set both, or neither")
+        refuse("access_key_id", f"is missing although {secret} is set", both)
     if "session_token" in given and not has_id:
-        refuse("session_token", f"is set without {key} and {secret}", "set all three, or none")
+        refuse(
+            "session_token",
+            f"is set without {key} and {secret}",
+            f"set {key}, {secret} and {spelt('session_token')}, or none of them",
+        )
     if "profile" in given and has_id:
-        refuse("profile", f"is set although {key} is set", "set only one of the two")
+        refuse("profile", f"is set although {key} is set", f"set only {spelt('profile')} or {key}")
     if "role_arn" not in given and "role_external_id" in given:
         remedy = f"set {arn} too, or omit {spelt('role_external_id')}"
         refuse("role_external_id", f"is set without {arn}", remedy)
@@ -334,7 +345,9 @@ def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str
             refuse("role_arn", "is not the ARN of a role", remedy)
         session = given.get("role_session_name")
         if session is not None and not _ROLE_SESSION.fullmatch(session):
-            refuse("role_session_name", "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-")
+            refuse(
+                "role_session_name", "must have 2 to 64 letters, digits and characters of _+=,.@-"
+            )
     if given.get("wire_format", "auto") not in ("auto", "json", "cbor"):
         refuse("wire_format", "must be auto, json or cbor")
 
@@ -349,13 +362,13 @@ def _check_endpoint_url(url: str, option: str) -> None:
         raise ConfigError.of(
             option,
             "must not contain a user name or a password",
-            remedy="omit the user name and the password",
+            remedy="remove the user name and the password from the URL",
         )
     if not usable or any(character.isspace() for character in url):
         raise ConfigError.of(
             option,
-            "is not the URL of an endpoint",
+            "is not a valid URL of an endpoint",
             url,
-            remedy="expected http:// or https://, a host, and optionally a port, like "
+            remedy="use http:// or https:// with a host and an optional port, like "
             "http://127.0.0.1:4566",
         )

@@ -178,7 +178,7 @@ class UnreadableRecordError(MalformedResponseError):
     def __init__(self, what: str, index: int, number: str, fault: str, place: str = "") -> None:
         super().__init__(
             f"{what}: record {number}{f' of {place}' if place else ''} {fault}, so neither this "
-            "record nor a later one can be read",
+            "record nor a later record can be read",
             "repair the endpoint that serves the stream, or skip the record with kinesis-spout "
             f"checkpoint set --to AFTER:{number} --shard SHARD --allow-skip",
         )
@@ -240,7 +240,7 @@ def text_of(value: object, max_chars: int = MAX_REASON_CHARS) -> str:
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # noqa: BLE001  # a user's `__str__` may raise anything
-        text = f"its message cannot be formatted: {type(exc).__name__}"
+        text = f"the message of the error cannot be formatted: {type(exc).__name__}"
     if not (text.isascii() and text.isprintable()):
         text = text.encode("utf-8", "backslashreplace").decode().translate(_CONTROLS)
     return text if len(text) <= max_chars else f"{text[: max_chars - 3]}..."

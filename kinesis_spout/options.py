@@ -142,7 +142,9 @@ class Option:
     def read(self, text: str) -> Any:
         """The value of a text. Raises `ConfigError` with the option, the text and the rule."""
         if not text.strip():
-            raise ConfigError.about(self.name, " is empty", "set a value, or omit the option")
+            raise ConfigError.about(
+                self.name, " is empty", "set a value for the option, or omit the option"
+            )
         value = self.parse(self.name, text)
         if value is None or not self.fits(value):
             raise ConfigError.about(self.name, f" is {text[:200]!r}", f"use {self.rule}")
@@ -212,7 +214,7 @@ def positions(missing_default: str) -> Callable[[str, str], RequestedStart | Non
         except json.JSONDecodeError as exc:
             raise ConfigError.about(
                 option,
-                f" is {text!r}, which is not JSON: {exc}",
+                f" is {text!r}, which is not valid JSON: {exc}",
                 f"write the positions like {_JSON_START}",
             ) from exc
         except InvalidPositionError as exc:
@@ -228,85 +230,101 @@ POSITIONS_RULE = (
 
 # How to reach the service, whatever is done there.
 CONNECTION = by_field(
-    Option("region", "AWS region; default: the region of the AWS configuration"),
+    Option("region", "AWS region of the stream; default: the region of the AWS configuration"),
     Option(
         "endpointUrl",
-        "Kinesis endpoint, such as a VPC endpoint or a local emulator; default: the region's "
-        "endpoint",
+        "URL of the Kinesis endpoint, such as a VPC endpoint or a local emulator; default: the "
+        "endpoint of the region",
     ),
-    Option("profile", "profile of the AWS configuration files; default: botocore's choice"),
+    Option(
+        "profile",
+        "name of a profile in the AWS configuration files; default: the profile "
+        "that botocore chooses",
+    ),
     Option(
         "awsAccessKeyId",
-        "access key id; default: botocore's chain of credentials",
+        "AWS access key id; default: the credentials that botocore finds",
         field="access_key_id",
         secret=True,
     ),
     Option(
         "awsSecretAccessKey",
-        "secret of the access key; no log or error shows it",
+        "AWS secret access key, which no log or error shows",
         field="secret_access_key",
         secret=True,
     ),
     Option(
         "awsSessionToken",
-        "session token of a temporary access key",
+        "AWS session token of a temporary access key",
         field="session_token",
         secret=True,
     ),
     Option(
         "roleArn",
-        "role to assume with STS; driver and executors renew its credentials before they expire",
+        "ARN of a role to assume with STS. The driver and the executors renew its "
+        "credentials before they expire",
     ),
-    Option("roleExternalId", "external id that the role in `roleArn` requires", secret=True),
-    Option("roleSessionName", "session name of the role, which CloudTrail shows", "kinesis-spout"),
+    Option(
+        "roleExternalId",
+        "external id that the role in `roleArn` requires to be assumed",
+        secret=True,
+    ),
+    Option(
+        "roleSessionName", "name of the role's session, which CloudTrail shows", "kinesis-spout"
+    ),
 )
 
 # How to reach ZooKeeper: the fields of `ZookeeperSecurity`, with `zookeeper_` before them.
 SECURITY = by_field(
     Option.switch(
         "zookeeperTls",
-        "`true` connects to ZooKeeper with TLS and verifies the server's certificate",
+        "`true` connects to ZooKeeper with TLS and verifies the certificate of the server",
         "false",
     ),
     Option(
         "zookeeperCaFile",
-        "PEM file on driver and executors with the authorities that may sign the server's "
-        "certificate; default: the authorities that the machine trusts",
+        "PEM file, on driver and executors, with the authorities that may sign the certificate "
+        "of the ZooKeeper server; default: the authorities that the machine trusts",
     ),
-    Option("zookeeperCertFile", "PEM file on driver and executors with the client's certificate"),
+    Option(
+        "zookeeperCertFile",
+        "PEM file, on driver and executors, with the client certificate for ZooKeeper",
+    ),
     Option(
         "zookeeperKeyFile",
-        "PEM file on driver and executors with the private key of the client's certificate; the "
+        "PEM file, on driver and executors, with the private key of the client certificate. The "
         "key must have no passphrase",
     ),
     Option.switch(
         "zookeeperVerifyHostname",
-        "`false` accepts a trusted certificate that was issued for another host name",
+        "`false` accepts a trusted certificate of the ZooKeeper server that was issued for "
+        "another host name",
         "true",
     ),
     Option.choice(
         "zookeeperAuth",
-        "authentication to ZooKeeper: `none`; `digest` (user and password of ZooKeeper); `sasl` "
-        "(DIGEST-MD5, which needs the package extra `sasl`); `kerberos` (GSSAPI)",
+        "authentication to ZooKeeper: `none`; `digest` (user and password); `sasl` (DIGEST-MD5, "
+        "which needs the pip extra `sasl`); `kerberos` (GSSAPI)",
         "none",
         among=AUTHS,
     ),
-    Option("zookeeperUser", "user name for `zookeeperAuth` `digest` or `sasl`"),
+    Option("zookeeperUser", "user name for ZooKeeper, with `zookeeperAuth` `digest` or `sasl`"),
     Option(
         "zookeeperPassword",
-        "password of `zookeeperUser`; prefer `zookeeperPasswordFile`",
+        "password of `zookeeperUser`. Prefer `zookeeperPasswordFile`, which keeps the "
+        "password out of the job's options",
         secret=True,
     ),
     Option(
         "zookeeperPasswordFile",
         "file on the driver whose first line is the password of `zookeeperUser`; default: the "
-        f"environment variable `{PASSWORD_VARIABLE}` has the password",
+        f"password in the environment variable `{PASSWORD_VARIABLE}`",
     ),
     Option.choice(
         "zookeeperAcl",
-        "access to the znodes that the job creates. `open`: everyone; `creator`: only the job's "
-        "identity; `creator-read`: the job's identity, and everyone to read. Default: `creator` "
-        "with a `zookeeperAuth`, otherwise `open`",
+        "access to the znodes that the job creates. `open`: everyone has access. `creator`: only "
+        "the job's identity has access. `creator-read`: the job's identity has access, and "
+        "everyone can read. Default: `creator` with a `zookeeperAuth`, otherwise `open`",
         among=ACLS,
     ),
 )
@@ -314,15 +332,15 @@ SECURITY = by_field(
 _STATE = by_field(
     Option(
         "applicationName",
-        "name of the application, under which ZooKeeper keeps its checkpoints",
+        "name of the application. ZooKeeper stores the checkpoints under this name",
         parse=_znode_name,
         required=True,
         field="application",
     ),
     Option(
         "zookeeper",
-        "ZooKeeper connect string, like `zk1:2181,zk2:2181/chroot`, or `embedded:<directory>` on "
-        "a single machine",
+        "connect string of ZooKeeper, like `zk1:2181,zk2:2181/chroot`, or `embedded:<directory>` "
+        "on a single machine",
         parse=_address,
         rule="embedded:<directory>, like embedded:.zookeeper",
         required=True,
@@ -335,7 +353,7 @@ _STATE = by_field(
     ),
     Option.duration(
         "zookeeperSessionTimeout",
-        "time after which ZooKeeper releases the ownership of a process that died",
+        "time after which ZooKeeper releases the application of a process that died",
         "10s",
         least="1s",
         most="2m",
@@ -345,47 +363,48 @@ _STATE = by_field(
 _READING = by_field(
     Option.choice(
         "wireFormat",
-        "encoding of GetRecords responses. `json`: needs no package; `cbor`: takes less CPU and "
-        "needs the package extra `cbor`; `auto`: `cbor` if the extra is installed and the "
+        "encoding of GetRecords responses. `json` needs no package. `cbor` takes less CPU, and "
+        "needs the pip extra `cbor`. `auto` chooses `cbor` if the extra is installed and the "
         "endpoint accepts CBOR",
         "auto",
         among=("auto", "json", "cbor"),
     ),
     Option(
         "startingPosition",
-        "where a new application starts: `LATEST`, `TRIM_HORIZON`, an ISO time or `14:00` "
-        "(UTC), `-2h`, `AT:<sequence>`, `AFTER:<sequence>`, or JSON that maps shard ids and "
-        "`default` to these",
+        "position at which a new application starts: `LATEST`, `TRIM_HORIZON`, an ISO time or "
+        "`14:00` (UTC), `-2h`, `AT:<sequence>`, `AFTER:<sequence>`, or JSON that maps shard ids "
+        "and `default` to such positions",
         "LATEST",
         positions("LATEST"),
         rule=POSITIONS_RULE,
     ),
     Option.choice(
         "readMode",
-        "way of reading new records. `polling`: GetRecords; `efo`: enhanced fan-out with a "
-        "registered consumer, and GetRecords while a shard has no subscription",
+        "way of reading new records. `polling` reads with GetRecords. `efo` reads by enhanced "
+        "fan-out with a registered consumer, and with GetRecords while a shard has no "
+        "subscription",
         "polling",
         among=("polling", "efo"),
     ),
     Option(
         "consumerName",
-        "with `readMode` `efo`: name of the consumer, which is registered if it does not exist; "
-        "set this or `consumerArn`",
+        "with `readMode` `efo`: name of the enhanced fan-out consumer. The job registers the "
+        "consumer if it does not exist. Set `consumerName` or `consumerArn`",
         fits=_CONSUMER_NAME.fullmatch,
         rule="1 to 128 letters, digits, dots, dashes or underscores",
     ),
     Option(
         "consumerArn",
-        "with `readMode` `efo`: ARN of an existing consumer of the stream; set this or "
-        "`consumerName`",
+        "with `readMode` `efo`: ARN of an existing enhanced fan-out consumer of the stream. Set "
+        "`consumerArn` or `consumerName`",
         fits=_CONSUMER_ARN.fullmatch,
         rule="the ARN of a consumer, like "
         "arn:aws:kinesis:<region>:<account>:stream/<name>/consumer/<name>:<number>",
     ),
     Option(
         "readsPerSecond",
-        "maximum GetRecords requests per second to each shard; Kinesis allows 5, shared by all "
-        "consumers",
+        "maximum number of GetRecords requests per second to each shard. Kinesis allows 5 "
+        "requests per second, shared by all consumers",
         "5",
         _number,
         fits=lambda value: 0.1 <= value <= 1000,
@@ -394,36 +413,41 @@ _READING = by_field(
     ),
     Option.size(
         "readBytesPerSecond",
-        "maximum bytes read per second from each shard; Kinesis allows 2 MB, shared by all "
-        "consumers",
+        "maximum number of bytes read per second from each shard. Kinesis allows 2 MB per "
+        "second, shared by all consumers",
         "2MiB",
         least="1KiB",
     ),
     Option.switch(
         "failOnDataLoss",
-        "`true` stops with an error when records may have expired unread; `false` logs a warning "
-        "and continues",
+        "`true` stops the job with an error when records may have expired unread. `false` logs a "
+        "warning, and the job continues",
         "true",
     ),
     Option.choice(
         "aggregatedRecords",
-        "treatment of an aggregate of the Kinesis Producer Library. `unpack`: deliver each of its "
-        "user records; `fail`: stop with an error; `raw`: deliver the bytes of the aggregate",
+        "treatment of an aggregate of the Kinesis Producer Library. `unpack` delivers each user "
+        "record of the aggregate. `fail` stops the job with an error. `raw` delivers the bytes "
+        "of the aggregate",
         "unpack",
         among=("unpack", "fail", "raw"),
     ),
     Option.whole(
         "maxUnresolvedPerShard",
         "maximum number of unresolved records (in flight, or waiting for a retry or a dead "
-        "letter) per shard. A shard with this many is not read until some are resolved",
+        "letter) per shard. A shard with this number of unresolved records is not read until "
+        "some of them are resolved",
         "100000",
     ),
     Option.duration(
-        "shardRefreshInterval", "time between two listings of the shards", "10s", least="100ms"
+        "shardRefreshInterval",
+        "time between two listings of the shards of the stream",
+        "10s",
+        least="100ms",
     ),
     Option.duration(
         "ownerWait",
-        "maximum time that a new job waits for an earlier job of the same application to end",
+        "maximum time that a new job waits until an earlier job of the same application ends",
         "30s",
     ),
 )
@@ -478,11 +502,11 @@ def check_consumer(
                 remedy = f"set {mode} to efo, or omit {field}"
                 raise ConfigError.of(field, f"has an effect only with {mode} efo", remedy=remedy)
     elif (name is None) == (arn is None):
-        raise ConfigError.of(by_name, f"with {mode} efo, set either {by_name} or {by_arn}")
+        raise ConfigError.of(by_name, f"{mode} efo requires either {by_name} or {by_arn}")
     elif arn is not None:
         SHARED["consumer_arn"].check(by_arn, arn)
         of = _CONSUMER_ARN.fullmatch(arn)
         if of is None or stream not in (StreamRef(of["name"]), StreamRef(of["name"], of["stream"])):
             rule = f"does not belong to stream {stream.name}"
-            remedy = "use the ARN of a consumer of that stream"
+            remedy = "use the ARN of a consumer of stream {stream.name}"
             raise ConfigError.of(by_arn, rule, arn, remedy=remedy)

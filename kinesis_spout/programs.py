@@ -36,8 +36,8 @@ def how_to_install(*extras: str, folder: Path = OUR_FOLDER) -> str:
         return f"run pip install {' '.join(map(shlex.quote, packages))}"
     plural = "extras" if len(extras) > 1 else "extra"
     return (
-        f"install {DISTRIBUTION} with its {plural} {' and '.join(extras)}, from the checkout or "
-        "wheel that you installed it from"
+        f"install {DISTRIBUTION} again with its {plural} {' and '.join(extras)}, from the same "
+        "checkout or wheel"
     )
 
 
@@ -66,7 +66,8 @@ def split_name(text: str) -> tuple[str, str]:
     module, colon, function = text.partition(":")
     if not colon or not module or not function:
         raise ConfigError(
-            f"{text!r} is not of the form module:function", "pass a name like etl.orders:process"
+            f"{text!r} is not of the form module:function",
+            "pass the name of a module and of a function in it, like etl.orders:process",
         )
     return module, function
 
@@ -88,13 +89,13 @@ def load_function(text: str) -> Callable[..., Any]:
     except BaseException as exc:  # a script that is no module may end the process
         raise ConfigError(
             f"{text}: the module cannot be imported ({described(exc)})",
-            "correct the module, or name another module",
+            f"correct the module {module_name}, or name another module",
         ) from exc
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(
             f"{text}: module {module_name} ({module.__file__}) has no function {function_name}",
-            "name a function of the module",
+            f"name a function that module {module_name} defines",
         )
     return function  # type: ignore[no-any-return]  # any callable will do
 

@@ -92,57 +92,69 @@ _shard_counter = partial(_shard_metric, Kind.COUNTER)
 _shard_gauge = partial(_shard_metric, Kind.GAUGE)
 
 DEFINITIONS: tuple[Definition, ...] = (
-    *_shard_counter("records_emitted", BOTH, "Deliveries of records, retries included"),
-    *_shard_counter("records_acked", BOTH, "Records that were acked", shards_by=SPOUT),
+    *_shard_counter("records_emitted", BOTH, "Number of deliveries of records, including retries"),
+    *_shard_counter("records_acked", BOTH, "Number of records that were acked", shards_by=SPOUT),
     *_shard_counter(
-        "records_failed", BOTH, "Deliveries that failed, timeouts included", shards_by=SPOUT
+        "records_failed",
+        BOTH,
+        "Number of deliveries that failed, including timeouts",
+        shards_by=SPOUT,
     ),
     *_shard_counter(
-        "records_retried", BOTH, "Redeliveries of records, the first delivery not included"
+        "records_retried", BOTH, "Number of redeliveries of records, without the first deliveries"
     ),
     *_shard_counter(
         "records_timed_out",
         SPOUT,
-        "Deliveries that timed out: the program neither acked nor failed the record in time",
+        "Number of deliveries that timed out, because the program neither acked nor failed "
+        "the record in time",
     ),
     *_shard_counter(
-        "records_dead_lettered", BOTH, "Records that were dead-lettered", shards_by=SPOUT
+        "records_dead_lettered", BOTH, "Number of records that were dead-lettered", shards_by=SPOUT
     ),
     _counter(
         "stream_records_dropped",
         SPARK,
-        "Records that were dropped without a dead letter, because on_exhausted is drop",
+        "Number of records that were dropped without a dead letter, because on_exhausted is drop",
     ),
     _counter(
-        "stream_records_pushed", SPARK, "Records that were read by subscription (enhanced fan-out)"
+        "stream_records_pushed",
+        SPARK,
+        "Number of records that were read by subscription (enhanced fan-out)",
     ),
     _counter(
         "stream_records_polled",
         SPARK,
-        "Records that were polled although the query uses enhanced fan-out",
+        "Number of records that were read with GetRecords although the query uses enhanced fan-out",
     ),
-    *_shard_counter("records_malformed", SPOUT, "Records that could not be decoded"),
+    *_shard_counter(
+        "records_malformed", SPOUT, "Number of records whose payload could not be decoded"
+    ),
     *_shard_counter(
         "records_left_out",
         SPOUT,
-        "User records of aggregates that were not delivered, because their hash keys belong to "
-        "other shards",
+        "Number of user records of aggregates that were not delivered, because their hash keys "
+        "belong to other shards",
     ),
     *_shard_gauge(
-        "pending_records", SPOUT, "Records in flight: delivered, and not yet acked or failed"
+        "pending_records",
+        SPOUT,
+        "Number of records in flight (delivered, but not yet acked or failed)",
     ),
-    *_shard_gauge("queued_records", BOTH, "Records that wait for a retry or a dead letter"),
+    *_shard_gauge(
+        "queued_records", BOTH, "Number of records that wait for a retry or a dead letter"
+    ),
     *_shard_gauge(
         "refused_letters",
         SPOUT,
-        "Dead letters that their destination has refused several times in a row. The spout retries "
-        "refused dead letters",
+        "Number of dead letters that their destination has refused several times in a row. The "
+        "spout retries refused dead letters",
     ),
     _gauge(
         "stream_oldest_unresolved_seconds",
         SPARK,
-        "Seconds since the oldest unresolved record (one that waits for a retry or a dead "
-        "letter) failed for the first time; 0 if there is none",
+        "Seconds since the first failure of the oldest record that waits for a retry or a dead "
+        "letter; 0 if no record waits",
     ),
     *_shard_gauge(
         "lag_seconds",
@@ -154,56 +166,64 @@ DEFINITIONS: tuple[Definition, ...] = (
         "retention_left_seconds",
         SPARK,
         "Minimum number of seconds until the oldest unread record expires. The value of a stream "
-        "is the smallest one of its shards",
+        "is the smallest value of its shards",
     ),
     *_shard_metric(
-        Kind.HISTOGRAM, "latency_seconds", SPOUT, "Seconds from a record's arrival to its ack"
+        Kind.HISTOGRAM, "latency_seconds", SPOUT, "Seconds from the arrival of a record to its ack"
     ),
-    _counter("wait_seconds", SPOUT, "Seconds that emissions() waited", label="reason"),
+    _counter(
+        "wait_seconds",
+        SPOUT,
+        "Seconds that emissions() of the spout waited for records",
+        label="reason",
+    ),
     _gauge(
         "failing_seconds",
         SPOUT,
-        "Seconds since a part of the spout's work began to fail; 0 while that part succeeds",
+        "Seconds since a part of the spout's work began to fail; 0 while this part succeeds",
         label="part",
     ),
     _counter(
         "outages",
         SPOUT,
-        "Outages of a part of the spout's work. Parts: fetch, retries, listing, commit, letters, "
-        "scheme",
+        "Number of outages of a part of the spout's work. The parts are fetch, retries, listing, "
+        "commit, letters and scheme",
         label="part",
     ),
     _counter(
-        "subscriptions", SPOUT, "Subscriptions to shards that delivered an event (enhanced fan-out)"
+        "subscriptions",
+        SPOUT,
+        "Number of subscriptions to shards that delivered an event (enhanced fan-out)",
     ),
     _counter(
         "subscription_failures",
         SPOUT,
-        "Subscriptions that were refused or broke (enhanced fan-out)",
+        "Number of subscriptions to shards that were refused or broke (enhanced fan-out)",
     ),
     _counter(
         "subscription_fallbacks",
         SPARK,
-        "Reads of a shard that fell back to polling because its subscription had failed "
-        "(enhanced fan-out). Reasons: refused, in_use, missing, broken, silent, ended",
+        "Number of reads of a shard with GetRecords, because its subscription had failed "
+        "(enhanced fan-out). The reasons are refused, in_use, missing, broken, silent and ended",
         label="reason",
     ),
     _gauge(
         "polled_shards",
         SPOUT,
-        "Shards that are polled because they have no subscription (enhanced fan-out)",
+        "Number of shards that are read with GetRecords, because they have no subscription "
+        "(enhanced fan-out)",
     ),
     _gauge(
         "reading_held",
         SPARK,
-        "1 while no new record is read because most records fail, otherwise 0",
+        "1 while the query reads no new records because most records fail, otherwise 0",
     ),
-    _gauge("readable_shards", SPARK, "Shards that the query reads at present"),
-    _counter("batches", SPARK, "Batches that read this stream"),
+    _gauge("readable_shards", SPARK, "Number of shards that the query currently reads"),
+    _counter("batches", SPARK, "Number of batches that read this stream"),
     _gauge(
         "last_batch_age_seconds",
         SPARK,
-        ("Seconds since the last batch that read this stream ended"),
+        ("Seconds since the end of the last batch that read this stream"),
     ),
     _gauge(
         "report_age_seconds",
@@ -214,12 +234,13 @@ DEFINITIONS: tuple[Definition, ...] = (
     _counter(
         "data_losses",
         SPARK,
-        "Possible losses of records that queries reported. The count stays after a query's end",
+        "Number of possible losses of records that queries reported. The number does not "
+        "change when a query ends",
     ),
     _counter(
         "query_failures",
         SPARK,
-        "Queries that ended with an error. The count stays after a query's end",
+        "Number of queries that ended with an error. The number does not change when a query ends",
     ),
 )
 BY_NAME = {one.name: one for one in DEFINITIONS}
@@ -253,7 +274,7 @@ class CollectorServer:
                 "port",
                 f"cannot be bound at {self._host}: {reason}",
                 self.port,
-                remedy="use another port",
+                remedy="use another port for the metrics",
             ) from exc
         self.port = self._running[0].server_port
 
@@ -284,7 +305,7 @@ def prometheus() -> Any:
         import prometheus_client  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as exc:
         raise MissingExtraError(
-            "metrics for Prometheus need prometheus-client, which is not installed",
+            "metrics for Prometheus need the package prometheus-client, which is not installed",
             how_to_install("metrics"),
         ) from exc
     return prometheus_client

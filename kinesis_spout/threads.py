@@ -110,7 +110,7 @@ class DaemonPool(Executor):
         future: Future[_T] = Future()
         with self._changed:
             if self._is_shut:
-                raise RuntimeError(f"the pool {self._name} is shut down")
+                raise RuntimeError(f"the thread pool {self._name} is shut down")
             self._work.append((future, partial(fn, *args, **kwargs)))
             if len(self._work) > self._idle and len(self._threads) < self._max_threads:
                 name = f"{self._name}-{len(self._threads)}"

@@ -205,7 +205,7 @@ class TrackedTuple:
         outcome = "answered" if self._ending is None else self._ending.value
         raise IllegalAckerEventError(
             f"a tuple of {self._names()} {event} after it was {outcome}",
-            "ack or fail each tuple once, after all its children are made",
+            "ack or fail each tuple once, after you have made all its children",
         )
 
     def _names(self) -> str:
@@ -276,13 +276,14 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
     """
     if not parents:
         raise IllegalAckerEventError(
-            "anchored_to got no tuples", "use unanchored for a tuple that no tree waits for"
+            "anchored_to was called without tuples",
+            "use unanchored for a tuple that belongs to no tuple tree",
         )
     acker = parents[0]._acker  # noqa: SLF001  # of the same file
     if any(parent._acker is not acker for parent in parents):  # noqa: SLF001  # of the same file
         raise IllegalAckerEventError(
-            "a tuple was anchored to trees of different ackers",
-            "anchor a tuple only to parts of emissions of one spout",
+            "a tuple was anchored to tuple trees of different ackers",
+            "anchor a tuple only to tuples of emissions of one spout",
         )
     edges: dict[int, int] = {}
     with acker.lock:
@@ -324,4 +325,4 @@ def tell(outcomes: Iterable[Outcome[TupleTree]], *, retry: bool = True) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise ExceptionGroup("several spouts raised an error at the end of a tuple tree", errors)
+        raise ExceptionGroup("several spouts raised errors at the end of a tuple tree", errors)

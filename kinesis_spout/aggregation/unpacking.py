@@ -106,9 +106,9 @@ class Unpacker:
             yield from _batches(part, kept, with_owned=keep_others)
         if self._place and self.left_out and not before:
             log.warning(
-                "%s: user records of aggregates whose hash keys belong to other shards are not "
-                "delivered, because the producer puts them on those shards again (%d so far; "
-                "later ones are not logged)",
+                "%s: user records of aggregates are not delivered, because their hash keys "
+                "belong to other shards (%d so far). The producer puts these records on the "
+                "other shards again. Later user records of this kind are not logged",
                 self._place,
                 self.left_out,
             )

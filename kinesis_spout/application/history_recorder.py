@@ -87,7 +87,10 @@ class HistoryRecorder:
                 self._recorded = None  # another task leads, or has led: read its entries
             except (StoreUnavailableError, StoredDataError, StateTooLargeError) as exc:
                 self._recorded = None
-                log.warning("the history of the checkpoints cannot be written at present: %s", exc)
+                log.warning(
+                    "the history of the checkpoints cannot be written to ZooKeeper at present: %s",
+                    exc,
+                )
             took_s = self._clock.monotonic_s() - begun_s
             self._due_s = begun_s + max(INTERVAL_S, took_s / MAX_SHARE)
 
@@ -143,7 +146,7 @@ def thinned(
         for entry in entries[1:]:
             if both is None or entry is None:
                 raise ConflictError(
-                    f"another process removed entry {dropped[0].number} of the history"
+                    f"another process removed entry {dropped[0].number} of the checkpoint history"
                 )
             both = merged(both, entry)
         if both is not None:

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
-STANDS_STILL = "the application keeps its ownership and reads nothing"
+STANDS_STILL = (
+    "while an application is paused, its process keeps the ownership and reads no records"
+)
 KEPT_S = 10.0  # between two checks of the ownership during a pause, when nothing else writes
 # Conflicts in a row. Another task may write the same child's first state, but only once.
 MAX_CONFLICTS = 5
@@ -119,14 +121,18 @@ class ApplicationSession:
         if self._pin is None:
             identity, stream = self._store.identity, self._catalog.stream
             self._pin = pin_start(identity, stream.client, requested(), stream.now_ms(), only=only)
-            log.info("application %s starts at %s", self._pause.application, self._pin.position)
+            log.info(
+                "application %s starts to read at %s", self._pause.application, self._pin.position
+            )
         return self._pin
 
     @property
     def pin(self) -> StartPin:
         """The application's start, after `pin_start`."""
         if self._pin is None:
-            raise RuntimeError("the start is not known; call pin_start first")
+            raise RuntimeError(
+                "the starting position of the application is not known; call pin_start first"
+            )
         return self._pin
 
     # between two steps of the consumer ------------------------------------------------------------
@@ -226,12 +232,15 @@ class PauseWatch:
                 raise
             if pause is None and self._is_on:
                 log.warning(
-                    ("the pause of application %s is over: the application reads again"),
+                    (
+                        "the pause of application %s has ended, and the application reads "
+                        "records again"
+                    ),
                     self.application,
                 )
             elif pause is not None and not self._is_on:
                 log.warning(
-                    "application %s is paused%s: %s; end the pause with `kinesis-spout resume`",
+                    "application %s is paused%s: %s; to end the pause, run `kinesis-spout resume`",
                     self.application,
                     pause_clause(pause),
                     meanwhile,
@@ -273,8 +282,8 @@ def close_open_plan(plans: PlanStore) -> None:
         except ConflictError:
             continue  # another task of this application closes it, too: look again
         log.warning(
-            "batch %s, which a Spark job of this application left open, is closed. Its "
-            "records without a stored outcome are read again from the stored positions",
+            "a Spark job of this application left batch %s open, so this process has closed the "
+            "batch. Records of the batch without a stored outcome are read again",
             pointer.id,
         )
         return

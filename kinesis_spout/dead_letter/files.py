@@ -125,7 +125,7 @@ def format_of(files: LetterFiles) -> LetterFormat | None:
     """
     kinds = {FileName.of(name).kind for name in files.names()}
     found = sorted(kind for kind in kinds if kind is not None)
-    remedy = "pass the format of the dead letters with --format"
+    remedy = "pass --format with the format of the dead letters"
     if len(found) > 1:
         raise RedriveError(f"{files} contains files of the formats {' and '.join(found)}", remedy)
     if kinds and not found:
@@ -204,8 +204,9 @@ class LocalLetterFiles:
             sync_folder(folder)
         except OSError as exc:
             raise RedriveError(
-                f"the redrive ledger {folder} cannot be written ({exc.strerror})",
-                "make this directory writable",
+                "redrive cannot write the list of the records that it has put to the "
+                f"directory {folder} ({exc.strerror})",
+                f"make the directory {folder} writable",
             ) from exc
 
 
@@ -216,7 +217,9 @@ def _readable(path: Path, kind: str) -> Iterator[None]:
     except (OSError, EOFError, ValueError, pa.ArrowException) as exc:
         remedy = ""
         if kind in {LetterFormat.PARQUET, LetterFormat.ORC}:
-            remedy = "if it contains lines of JSON, as `consume` writes them, pass --format json"
+            remedy = (
+                "if the file contains lines of JSON, as `consume` writes them, pass --format json"
+            )
         raise RedriveError(f"the file {path} cannot be read as {kind} ({exc})", remedy) from exc
 
 
@@ -226,7 +229,7 @@ def pieces_of(
     """The letters of a file. `columns`: those that are needed of a table."""
     if kind is LetterFormat.JSON:
         if (compression := FileName.of(path.name).compression) not in _OPENERS:
-            raise ValueError(f"it is compressed as {compression}")
+            raise ValueError(f"the file is compressed as {compression}")
         with _OPENERS[compression](path) as lines:
             while line := lines.readline(MAX_LINE_BYTES):
                 if line.strip():

@@ -58,28 +58,34 @@ def _columns(table: str) -> tuple[Column, ...]:
 
 SCHEMA_VERSION = 2
 COLUMNS = _columns("""
-messageId           STRING    `shardId:sequenceNumber:attempt` of the last delivery
-streamName          STRING    the record's stream; `redrive` puts the record on this stream again
+messageId           STRING    the id of the last delivery: `shardId:sequenceNumber:attempt`
+streamName          STRING    the stream from which the record was read. `redrive` puts the record \
+on this stream again
 shardId             STRING    the shard from which the record was read
-sequenceNumber      STRING    the record's sequence number
-subSequenceNumber   BIGINT    the number of a user record in its aggregate, from 0; 0 for a record \
-that was not part of an aggregate; null if aggregates were not unpacked
-partitionKey        STRING    the record's partition key; `redrive` puts the record with this key
-data                BINARY    the payload; null if the record had expired before its retry
+sequenceNumber      STRING    the sequence number of the dead-lettered record
+subSequenceNumber   BIGINT    the index of a user record in its aggregate, counted from 0. The \
+index is 0 for a record that was not part of an aggregate, and null if aggregates were not unpacked
+partitionKey        STRING    the partition key of the record. `redrive` puts the record with this \
+key
+data                BINARY    the payload of the record; null if the record had expired before its \
+retry
 approximateArrivalTimestamp   TIMESTAMP   the time at which Kinesis accepted the record
-attempts            INT       the number of deliveries of the record
-firstFailure        TIMESTAMP the time of the first failure that counted as an attempt
-lastFailure         TIMESTAMP the time of the last failure; `redrive --since` and `--until` \
-compare this time
-reason              STRING    why the record failed: the exception, or the reason that the job gave
-application         STRING    the application that failed the record; null without an application
+attempts            INT       the number of times that the record was delivered
+firstFailure        TIMESTAMP the time of the record's first failure that counted as an attempt
+lastFailure         TIMESTAMP the time of the record's last failure. `redrive --since` and \
+`--until` compare this time
+reason              STRING    the reason why the record failed: the exception, or the reason that \
+the job gave
+application         STRING    the application that failed the record; null if the consumer has no \
+application
 """)
 # Members of a line of JSON that are no columns of a table, since only some letters have them.
 LINE_MEMBERS = _columns("""
 count               BIGINT    the number of expired records that the dead letter represents
 lastSequenceNumber  STRING    the sequence number of the last of these expired records
-part                INT       the number of the part of a large payload in this line, from 1
-parts               INT       the number of parts of the payload; all have the same `messageId`
+part                INT       the index of the part of a large payload in this line, from 1
+parts               INT       the number of parts of a large payload. All parts have the same \
+`messageId`
 """)
 ALL_MEMBERS = (*COLUMNS, *LINE_MEMBERS)
 LETTER_COLUMNS = tuple(column.name for column in COLUMNS)
@@ -330,7 +336,7 @@ class LetterFile:
                 "dead_letter",
                 f"cannot be written: {exc.strerror}",
                 str(self._path),
-                remedy="choose a file that can be written",
+                remedy="choose a dead letter file that can be written",
             ) from exc
         return self
 
@@ -343,7 +349,8 @@ class LetterFile:
         with self._lock:
             if self._file is None:
                 raise RuntimeError(
-                    f"the dead letter file {self._path} is not open; use it in a with statement"
+                    f"the dead letter file {self._path} is not open; use this object in a "
+                    "with statement"
                 )
             line, is_written = line_of(letter) + b"\n", False
             while not is_written:

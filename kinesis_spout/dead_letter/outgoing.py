@@ -31,7 +31,10 @@ def payload_records(letter: Letter) -> list[OutgoingRecord]:
     """
     key, data = letter.partition_key or letter.message_id, letter.data
     if data is None:
-        raise ValueError(f"the dead letter of {letter.message_id} has no payload to put")
+        raise ValueError(
+            f"the dead letter of {letter.message_id} has no payload, so it cannot be "
+            "put on a stream"
+        )
     if not is_kpl_aggregate(data):
         return [OutgoingRecord(key, data)]
     # protobuf is loaded where the first aggregate is met.

@@ -126,9 +126,9 @@ class _Refusals:
             if not is_over:
                 return
             raise ExpiredIteratorError(
-                f"Kinesis has refused every new iterator of {shard} as expired for "
+                f"Kinesis has refused every new shard iterator of {shard} as expired for "
                 f"{refused_s:.0f} s",
-                "try again later",
+                "wait a few minutes, and start the job again",
             ) from exc
         is_of_the_key = isinstance(exc, KeyThrottledError)
         self.throttled += not is_of_the_key
@@ -136,15 +136,19 @@ class _Refusals:
         if throttled_s >= _THROTTLED_LOGGED_S and not self.throttling.is_logged:
             self.throttling.is_logged = True
             log.warning(
-                "%s is throttled: %s of its reads were refused in %.0f s, the last with: %s",
+                "%s is throttled: Kinesis refused %s reads in %.0f s. The error of the last "
+                "read is: %s",
                 shard,
                 self.throttling.count,
                 throttled_s,
                 exc,
             )
         if is_over:
-            what = f"{shard} has been throttled for {refused_s:.0f} s"
-            remedy = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
+            what = f"Kinesis has throttled all reads of {shard} for {refused_s:.0f} s"
+            remedy = (
+                "lower the job's maximum of reads per second, or move other consumers of the "
+                "shard to enhanced fan-out"
+            )
             if is_of_the_key:
                 what, remedy = f"{what} by KMS: {exc.message}", exc.remedy
             raise StillThrottledError(what, remedy) from exc
@@ -233,7 +237,9 @@ class KinesisShardGetter:
         while True:
             ready_at_s = self.ready_at_s()
             if ready_at_s >= until_s:
-                raise FetchPostponedError(f"shard {self.shard_id} is not ready in time")
+                raise FetchPostponedError(
+                    f"the limits of shard {self.shard_id} do not allow a read in time"
+                )
             self._clock.sleep(ready_at_s - self._clock.monotonic_s())
             with suppress(FetchPostponedError):
                 return self.fetch_unless_throttled(limit)
@@ -304,8 +310,8 @@ class KinesisShardGetter:
         if first and last and (last < first or (before is not None and first <= before)):
             # No position describes such a page, so it could never be settled.
             raise MalformedResponseError(
-                f"{self._where} returned records from {first} to {last} at position "
-                f"{self.position}, which is out of order, so the page was dropped",
+                f"{self._where} returned records from {first} to {last} for position "
+                f"{self.position}. These records are out of order, so they were dropped",
                 "try again",
             )
         self.iterator = decoded.next_iterator

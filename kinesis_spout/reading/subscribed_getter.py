@@ -229,7 +229,7 @@ class SubscribedGetter:
         if first is not None and last is not None and last < first:
             what = (
                 f"the subscription to shard {self.shard_id} returned records from {first} to "
-                f"{last}, which are out of order, so they were dropped"
+                f"{last}. These records are out of order, so they were dropped"
             )
             self._on_failure(opened, MalformedResponseError(what))
             return None
@@ -243,8 +243,8 @@ class SubscribedGetter:
             # No subscription until the polling getter knows whether the shard has ended.
             self._must_poll = True
             what = (
-                f"the subscription to shard {self.shard_id} ended without child shards, which does "
-                "not prove that the shard ended, so the shard is polled"
+                f"the subscription to shard {self.shard_id} ended without naming child shards. "
+                "The shard may not have ended, so it is read with GetRecords"
             )
             self._on_failure(opened, MalformedResponseError(what))
         return event

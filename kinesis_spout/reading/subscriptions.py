@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
 
 log = logging.getLogger("kinesis_spout")
-_NO_ANSWER = ServiceUnavailableError("Kinesis did not respond")
+_NO_ANSWER = ServiceUnavailableError("Kinesis did not respond to the request for a subscription")
 # A restart, or a shard that moves to another task of the application, takes it once or twice.
 _TIMES = 3
 _WITHIN_S = 300.0
@@ -194,8 +194,8 @@ class SubscriptionCounts:
             error = self._errors.setdefault(shard_id, _NO_ANSWER)
         if is_first:
             log.warning(
-                "shard %s is polled, because it has had no subscription for %g s (%s). The "
-                "job or spout keeps trying to subscribe",
+                "shard %s is read with GetRecords, because it has had no subscription for %g s "
+                "(%s). The job or spout keeps trying to subscribe",
                 shard_id,
                 after_s,
                 error,
@@ -249,9 +249,9 @@ class SharedConsumer:
                 return
             self._has_warned = True
         log.warning(
-            "another application seems to use consumer %s too: it took the subscription to shard "
-            "%s %d times in %.0f s. Both applications poll part of the time. Give each its own "
-            "consumer with %s",
+            "another application seems to use consumer %s too, because it took the subscription "
+            "to shard %s %d times in %.0f s. Both applications therefore use GetRecords part of "
+            "the time. Give each application its own consumer with %s",
             self._consumer,
             shard_id,
             _TIMES,
@@ -265,8 +265,8 @@ class SharedConsumer:
             if not any(_is_often(times_s, now_s) for times_s in self._taken_s.values()):
                 return None
         return SubscriptionInUseError(
-            f"another application uses consumer {self._consumer} too, and keeps taking its "
-            "subscriptions",
+            f"another application uses consumer {self._consumer} too, and keeps taking the "
+            "subscriptions of this application",
             f"give each application its own consumer with {self._option}",
         )
 

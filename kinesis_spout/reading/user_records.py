@@ -30,7 +30,10 @@ class AggregatedRecordError(KinesisError):
     """A record is a KPL aggregate. Nothing was read past it."""
 
 
-_REMEDY = "set option aggregatedRecords to 'unpack' to read user records, or to 'raw' to read bytes"
+_REMEDY = (
+    "set option aggregatedRecords to 'unpack' to read the user records of aggregates, or to "
+    "'raw' to read their bytes"
+)
 
 
 def refuse_aggregates(records: pa.RecordBatch, shard_id: str, *, remedy: str = _REMEDY) -> None:
@@ -44,7 +47,9 @@ def refuse_aggregates(records: pa.RecordBatch, shard_id: str, *, remedy: str = _
         if is_kpl_aggregate(records.column("data")[index].as_py()):
             sequence = records.column("sequenceNumber")[index]
             raise AggregatedRecordError(
-                f"record {sequence} of shard {shard_id} is a KPL aggregate", remedy
+                f"record {sequence} of shard {shard_id} is an aggregate of the Kinesis "
+                "Producer Library",
+                remedy,
             )
 
 

@@ -224,9 +224,9 @@ class KinesisClient:
                     arguments = {"NextToken": token}  # the service refuses the name with a token
                 return tuple(shards.values())
         raise ServiceUnavailableError(
-            f"the page token of the shard listing of {self.where} expired {_LISTING_RESTARTS} "
-            "times",
-            "try again later",
+            f"a listing of the shards of {self.where} failed, because its page token expired "
+            f"{_LISTING_RESTARTS} times",
+            "wait a few minutes, and run the command or job again",
         )
 
     def shard_iterator(self, shard_id: str, position: Position, *, retry: bool = True) -> str:
@@ -246,8 +246,8 @@ class KinesisClient:
                 raise
         now = Position.at_timestamp(now_ms)
         log.warning(
-            "%s: the clock of Kinesis was set back, so position %s of shard %s is now in the "
-            "future. The shard is read from %s instead, so records before the position may be "
+            "%s: the clock of Kinesis was set back, so position %s of shard %s is in the future. "
+            "The shard is read from %s, so records before the configured position may be "
             "delivered",
             self.where,
             position,
@@ -342,8 +342,8 @@ class KinesisClient:
                 return understand(answer)
             except (KeyError, TypeError, ValueError) as exc:
                 raise MalformedResponseError(
-                    f"the response to {operation} for {self.where} is incomplete",
-                    "check the endpoint",
+                    f"the response of Kinesis to {operation} for {self.where} is incomplete",
+                    "check the URL of the endpoint",
                 ) from exc
 
         return self.retry(attempt) if retry else attempt()
@@ -507,9 +507,9 @@ class KinesisClient:
         where = f"{about} of {self.where}" if about else self.where
         if kind is CredentialsError and (self._was_answered or self._answered_before):
             kind = StaleCredentialsError
-            advice = f"{advice}, and put them where the job reads them"
+            advice = f"{advice}; put the new credentials in the place from which the job reads them"
         if exc.operation_name in _GIVE_CREDENTIALS:
-            role = f"role {self.aws.role_arn}" if self.aws.role_arn else "the profile's role"
+            role = f"role {self.aws.role_arn}" if self.aws.role_arn else "the role of the profile"
             raise kind(f"{role} cannot be assumed for {self.where} ({code})", advice) from None
         if issubclass(kind, CredentialsError):
             # The service's message may quote the request with its signed headers, so it is neither
@@ -525,10 +525,13 @@ class KinesisClient:
             # stream raises when that is missing.
             self.describe()
             if exc.operation_name == "SubscribeToShard":  # the code of a missing consumer, too
-                remedy = "list the consumers of the stream with kinesis-spout consumers list"
+                remedy = (
+                    "list the registered consumers of the stream with kinesis-spout consumers list"
+                )
                 raise ShardNotFoundError(failed, remedy) from exc
             raise ShardNotFoundError(
-                f"{where} does not exist: it has expired, or belongs to another stream"
+                f"{where} does not exist, because the shard has expired or belongs to "
+                "another stream"
             ) from exc
         if kind is RequestRefusedError and exc.operation_name == "GetRecords":
             kind = ExpiredIteratorError  # the iterator is the only argument that can be wrong here
@@ -571,7 +574,7 @@ class KinesisClient:
         ]
         if region in known:
             return
-        rule, hint = "is not a region that can be reached", did_you_mean(region, known)
+        rule, hint = "is not a known AWS region", did_you_mean(region, known)
         if self.aws.region is not None:
             raise ConfigError.of("region", rule, region, remedy=hint) from exc
         raise ConfigError(f"region {region!r} of stream {self.stream} {rule}", hint) from exc
@@ -595,7 +598,8 @@ def _iterator_arguments(position: Position) -> dict[str, Any]:
         return {"ShardIteratorType": kind, "StartingSequenceNumber": str(sequence.sequence)}
     if position.is_end:
         raise RequestRefusedError(
-            "position SHARD_END has no iterator, because no record follows it"
+            "no shard iterator exists for position SHARD_END, because no record follows this "
+            "position"
         )
     return {"ShardIteratorType": "TRIM_HORIZON"}
 

@@ -113,8 +113,8 @@ class ConsumerRegistry:
             yield
         except StreamNotFoundError as exc:
             raise ConsumerNotFoundError(
-                f"{self._client.where} has no consumer {consumer}",
-                "list the consumers of the stream with kinesis-spout consumers list",
+                f"{self._client.where} has no registered consumer {consumer}",
+                "list the registered consumers of the stream with kinesis-spout consumers list",
             ) from exc
 
     def _arn_of_stream(self) -> str:

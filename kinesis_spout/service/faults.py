@@ -29,46 +29,48 @@ _DENIED = re.compile(
     r"not authorized to perform: ([a-z]+:[A-Za-z]+)(?: on resource: (arn:[^\s,;]+[^\s,;.]))?"
 )
 
-_THROTTLED = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
+_THROTTLED = "lower readsPerSecond, or move other consumers of the shard to enhanced fan-out"
 _POLICY = (
     "allow kinesis:DescribeStreamSummary, kinesis:ListShards, kinesis:GetShardIterator and "
-    "kinesis:GetRecords "
-    "(and kms:Decrypt if the stream is encrypted), or sts:AssumeRole where a role is configured"
+    "kinesis:GetRecords on the stream (and kms:Decrypt if the stream is encrypted), or "
+    "sts:AssumeRole if a role is configured"
 )
 
-_REFUSED = "check that the position belongs to this shard of the stream"
-_KMS_DECRYPT = "allow kms:Decrypt on the key that the stream is encrypted with"
+_REFUSED = "check that the requested position belongs to the shard and the stream of the request"
+_KMS_DECRYPT = "allow kms:Decrypt on the KMS key of the stream"
 _IN_USE = "wait until the stream is ACTIVE"
 # The advice about the same code when other calls than reads get it.
 _LISTING = {
-    _THROTTLED: "list shards less often, or try again later: the account's DescribeStreamSummary "
-    "and ListShards calls are rate-limited",
+    _THROTTLED: "raise shardRefreshInterval, or try again later: the account's "
+    "DescribeStreamSummary and ListShards requests are rate-limited",
 }
 _NAMING_CONSUMERS = {
-    _THROTTLED: "try again later: the account's calls that describe and list consumers are "
+    _THROTTLED: "try again later: the account's requests that describe and list consumers are "
     "rate-limited",
     _POLICY: "allow kinesis:DescribeStreamConsumer, kinesis:ListStreamConsumers, "
-    "kinesis:RegisterStreamConsumer and kinesis:DeregisterStreamConsumer, or name a consumer by "
-    "its ARN",
+    "kinesis:RegisterStreamConsumer and kinesis:DeregisterStreamConsumer, or set the ARN "
+    "of an existing consumer",
     _IN_USE: "wait until the stream and the consumer are ACTIVE",
 }
 _CONSUMER_LIMIT = (
-    "remove a consumer with kinesis-spout consumers remove, or name an existing consumer: the "
-    "number of consumers of a stream is limited, and at most five can be in creation at a time"
+    "remove a consumer with kinesis-spout consumers remove, or use an existing consumer: the "
+    "number of consumers of a stream is limited, and at most five consumers can be in creation "
+    "at the same time"
 )
 _ADVICE_OF = {
     "GetShardIterator": {
-        _REFUSED: "check that the position belongs to this shard of this stream; if the position "
-        "is stored in ZooKeeper, move it with kinesis-spout checkpoint set",
+        _REFUSED: "check that the requested position belongs to the shard and the stream of the "
+        "request; if the position is stored in ZooKeeper, move the shard with "
+        "kinesis-spout checkpoint set",
     },
     "SubscribeToShard": {
-        _THROTTLED: "try again later: SubscribeToShard is rate-limited",
-        _POLICY: "allow kinesis:SubscribeToShard on the consumer (and kms:Decrypt if the stream is "
-        "encrypted)",
+        _THROTTLED: "try again later: SubscribeToShard requests are rate-limited",
+        _POLICY: "allow kinesis:SubscribeToShard on the registered consumer (and kms:Decrypt if "
+        "the stream is encrypted)",
         _IN_USE: (
             "check that no other application uses this consumer: a consumer can have one "
-            "subscription per shard, and can open the next one five seconds after the previous "
-            "one at the earliest"
+            "subscription per shard, and at least five seconds must pass between two "
+            "subscriptions"
         ),
     },
     "RegisterStreamConsumer": _NAMING_CONSUMERS | {_THROTTLED: _CONSUMER_LIMIT},
@@ -76,24 +78,25 @@ _ADVICE_OF = {
     "ListStreamConsumers": _NAMING_CONSUMERS,
     "DeregisterStreamConsumer": _NAMING_CONSUMERS,
     "PutRecords": {
-        _THROTTLED: "add shards to the stream, or put fewer records at a time",
-        _POLICY: "allow kinesis:PutRecords (and kms:GenerateDataKey if the stream is encrypted)",
-        _KMS_DECRYPT: "allow kms:GenerateDataKey on the key that the stream is encrypted with",
-        _REFUSED: "check the stream's name and its maximum record size",
+        _THROTTLED: "add shards to the stream, or put fewer records per second",
+        _POLICY: "allow kinesis:PutRecords on the stream (and kms:GenerateDataKey if the stream "
+        "is encrypted)",
+        _KMS_DECRYPT: "allow kms:GenerateDataKey on the KMS key of the stream",
+        _REFUSED: "check the name of the stream, and its maximum record size",
     },
     "ListShards": _LISTING,
     "DescribeStreamSummary": _LISTING,
 }
 
 _AGAIN = "try again later"
-_KEYS = "check the access key and the secret key"
+_KEYS = "check the AWS access key and the secret access key"
 _CLOCK = "the clock of the machine that sent the request"
-_KMS_KEY = "the KMS key that the stream is encrypted with"
-_RENEW = "get new temporary credentials"
+_KMS_KEY = "the KMS key of the stream"
+_RENEW = "get new temporary AWS credentials"
 _CODES: dict[tuple[type[KinesisError], str], str] = {
     (ThrottledError, _THROTTLED): "ProvisionedThroughputExceededException LimitExceededException "
     "Throttling ThrottlingException RequestLimitExceeded TooManyRequestsException",
-    (KeyThrottledError, "raise the account's KMS request quota"): "KMSThrottlingException",
+    (KeyThrottledError, "raise the account's quota of KMS requests"): "KMSThrottlingException",
     (ServiceUnavailableError, _AGAIN): "InternalFailure InternalFailureException "
     "InternalServerError ServiceUnavailable RequestTimeout RequestTimeoutException",
     (ServiceUnavailableError, _IN_USE): "ResourceInUseException",
@@ -101,8 +104,8 @@ _CODES: dict[tuple[type[KinesisError], str], str] = {
     (KeyAccessError, _KMS_DECRYPT): "KMSAccessDeniedException",
     (KeyAccessError, f"enable {_KMS_KEY}"): "KMSDisabledException",
     (KeyAccessError, f"check {_KMS_KEY}"): "KMSInvalidStateException KMSNotFoundException",
-    (KeyAccessError, "sign the account up for KMS"): "KMSOptInRequired",
-    (CredentialsError, "sign the account up for the region or the service"): "OptInRequired",
+    (KeyAccessError, "sign the AWS account up for KMS"): "KMSOptInRequired",
+    (CredentialsError, "sign the AWS account up for the region or for Kinesis"): "OptInRequired",
     (CredentialsError, _KEYS): "UnrecognizedClientException InvalidClientTokenId "
     "InvalidAccessKeyId IncompleteSignature IncompleteSignatureException "
     "MissingAuthenticationToken MissingAuthenticationTokenException",
@@ -116,8 +119,11 @@ _CODES: dict[tuple[type[KinesisError], str], str] = {
         StreamNotFoundError,
         "check the stream's name, the region and the account",
     ): "ResourceNotFoundException",
-    (ExpiredIteratorError, "create a new iterator"): "ExpiredIteratorException",
-    (ExpiredIteratorError, "start the listing again"): "ExpiredNextTokenException",
+    (
+        ExpiredIteratorError,
+        "create a new shard iterator at the same position",
+    ): "ExpiredIteratorException",
+    (ExpiredIteratorError, "start the listing of the shards again"): "ExpiredNextTokenException",
     (RequestRefusedError, _REFUSED): "InvalidArgumentException ValidationException",
 }
 _MEANINGS = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
@@ -129,8 +135,8 @@ REFUSED_CREDENTIALS = frozenset(
 # message and the remedy. The first name in the exception's ancestry counts. A message quotes only
 # text that cannot hold a secret.
 _NO_KEYS = (
-    "set an access key and its secret, a profile, the environment variables AWS_ACCESS_KEY_ID and "
-    "AWS_SECRET_ACCESS_KEY, or an instance role (an emulator takes any pair)"
+    "set an access key and its secret, a profile, the environment variables AWS_ACCESS_KEY_ID "
+    "and AWS_SECRET_ACCESS_KEY, or an instance role (an emulator accepts any access key)"
 )
 _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     "NoCredentialsError NoAuthTokenError": (
@@ -141,22 +147,22 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     "PartialCredentialsError": (
         CredentialsError,
         "the AWS credentials for {where} lack the access key or the secret key",
-        "set both",
+        "set both the access key and the secret access key",
     ),
     "ProfileNotFound": (
         CredentialsError,
-        "{profile} is not in any AWS configuration file",
-        "check the name of the profile",
+        "no AWS configuration file contains {profile}",
+        "check the name of the AWS profile",
     ),
     "CredentialRetrievalError MetadataRetrievalError TokenRetrievalError SSOError LoginError": (
         CredentialsError,
         "the AWS credentials for {where} could not be renewed ({kind})",
-        "sign in again, or check the source of the credentials",
+        "sign in to AWS again, or check the source of the credentials",
     ),
     "NoRegionError": (
         ConfigError,
-        "the region of {where} is not known",
-        "set the region, or AWS_DEFAULT_REGION",
+        "the AWS region of {where} is not known",
+        "set the option region, or the environment variable AWS_DEFAULT_REGION",
     ),
     "ConfigParseError InvalidConfigError": (
         ConfigError,
@@ -176,8 +182,8 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     # The last three come from botocore's parser, for a body that is JSON but not an object.
     "UnicodeDecodeError ResponseParserError AttributeError TypeError LookupError": (
         MalformedResponseError,
-        "the response for {where} cannot be read ({kind})",
-        "check the endpoint",
+        "the response to a request for {where} cannot be read ({kind})",
+        "check the URL of the endpoint",
     ),
     "Exception": (
         ConfigError,
@@ -218,7 +224,7 @@ def meaning_of(
     elif http_status >= 500 or http_status == 408:
         kind, advice = ServiceUnavailableError, _AGAIN
     else:
-        kind, advice = RequestRefusedError, "look up the code in the Kinesis API reference"
+        kind, advice = RequestRefusedError, "look up the error code in the Kinesis API reference"
     if operation == "SubscribeToShard" and code == "ResourceInUseException":
         kind = SubscriptionInUseError
     return kind, _ADVICE_OF.get(operation, {}).get(advice, advice)

@@ -204,13 +204,13 @@ def _scan(
     at = page.after(at, end_of_record)
     end = int(at[-1])
     if starts[0] != first_at or not np.array_equal(starts[1:], at[:-1]):
-        raise ValueError("there is a gap between two records")
+        raise ValueError("the CBOR body has a gap between two records")
     if count == _INDEFINITE:
         if body[end] != _BREAK:
-            raise ValueError("there is a gap after the records")
+            raise ValueError("the CBOR body has a gap after the records")
         end += 1
     elif len(starts) < count:
-        raise ValueError("the array has fewer records than it declares")
+        raise ValueError("the array in the CBOR body has fewer records than it declares")
     return spans, numbers, body[:array_at] + _EMPTY_ARRAY + body[end:]
 
 
@@ -239,7 +239,7 @@ def _records_array(body: bytes) -> tuple[int, int, int]:
     array_at = body.index(_RECORDS) + len(_RECORDS)
     major, count, first_at = _head(body, array_at)
     if major != _ARRAY or count == 0:
-        raise ValueError("the body has no records")
+        raise ValueError("the CBOR body has no records")
     return array_at, count, first_at
 
 
@@ -249,7 +249,7 @@ def _template(body: bytes, start: int) -> tuple[list[_Field], bytes, int]:
     """
     major, count, at = _head(body, start)
     if major != _MAP:
-        raise ValueError("a record is not a map")
+        raise ValueError("a record in the CBOR body is not a map")
     fields: list[_Field] = []
     literal_at = start
     while body[at] != _BREAK if count == _INDEFINITE else len(fields) < count:
@@ -257,16 +257,16 @@ def _template(body: bytes, start: int) -> tuple[list[_Field], bytes, int]:
         value_at = name_at + size
         name = body[name_at:value_at]
         if major != _TEXT or size == _INDEFINITE:
-            raise ValueError("a key is not a string")
+            raise ValueError("a key in the CBOR body is not a string")
         if len(fields) == _MAX_KEYS or any(name == field.name for field in fields):
-            raise ValueError("a record has a duplicate key, or too many keys")
+            raise ValueError("a record in the CBOR body has a duplicate key, or too many keys")
         major, number, end = _head(body, value_at)
         if major in (_BYTES, _TEXT) and number != _INDEFINITE:
             literal_end, at = value_at, end + number
         else:
             number_at = end if (major, number) == (_TAG, 1) else value_at
             if body[number_at] not in (_UINT << 5 | 27, _DOUBLE):
-                raise ValueError("a record has a value of an unexpected type")
+                raise ValueError("a record in the CBOR body has a value of an unexpected type")
             major, literal_end, at = body[number_at] >> 5, number_at + 1, number_at + 1 + _WORD
         fields.append(_Field(name, body[literal_at:literal_end], major))
         literal_at = at
@@ -296,7 +296,7 @@ class _Page:
     def after(self, at: Positions, text: bytes) -> Positions:
         """Where `text`, which is to be at each of the places, ends."""
         if not self._match(at, text).all():
-            raise ValueError("a record does not have the expected layout")
+            raise ValueError("a record in the CBOR body does not have the expected layout")
         return at + len(text)
 
     def strings(self, at: Positions, major: int) -> Span:
@@ -311,7 +311,7 @@ class _Page:
                 sizes[longer] = words >> np.uint64(8 * (_WORD - width))
         ends = begins + sizes
         if int(ends.max()) > len(self._octets):
-            raise ValueError("a record extends beyond the body")
+            raise ValueError("a record extends beyond the end of the CBOR body")
         return begins, ends
 
     def _match(self, at: Positions, text: bytes) -> NDArray[np.bool_]:

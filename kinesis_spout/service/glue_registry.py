@@ -25,7 +25,10 @@ _MAX_REGISTRIES = 64
 # several places, which may know it some seconds later.
 _UNKNOWN_FOR_S = 30.0
 _DENIED = "allow glue:GetSchemaVersion"
-_AGAIN = "check the network, the endpoint and the region; the records are redelivered"
+_AGAIN = (
+    "check the network, and the endpoint and the region of the Glue Schema Registry; the "
+    "records are redelivered"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +66,8 @@ class GlueRegistry:
         )
         if found is None:
             raise SchemeDefinitionError(
-                f"the registry {schema_id['RegistryName']} has no schema {schema_name}",
-                "check both names, the region and the account",
+                f"the Glue registry {schema_id['RegistryName']} has no schema {schema_name}",
+                "check the names of the registry and the schema, the region and the account",
             )
         return found
 

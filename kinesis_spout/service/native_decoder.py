@@ -29,7 +29,8 @@ from state.sequence_number import SequenceNumber
 log = logging.getLogger("kinesis_spout")
 _INTERFACE = 1  # of the wheel: counted up when it changes
 _SLOWER = (
-    "records are decoded in Python, which takes more CPU: run pip install ./native in a checkout"
+    "records are decoded in Python, which takes more CPU; to use the native decoder, run pip "
+    "install ./native in a checkout"
 )
 _SAID = threading.Lock()  # taken by the thread that logs, and never given back
 
@@ -78,7 +79,7 @@ def _module() -> Any:
         native = import_module("kinesis_spout_native")
         if native.INTERFACE == _INTERFACE:
             return native
-        reason = "kinesis_spout_native does not match this version of kinesis_spout"
+        reason = "the installed kinesis_spout_native does not match this version of kinesis_spout"
     except ImportError as exc:
         reason = f"kinesis_spout_native cannot be imported ({exc})"
     if _SAID.acquire(blocking=False):

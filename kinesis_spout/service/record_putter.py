@@ -192,11 +192,11 @@ class RecordPutter:
             try:
                 outcomes = decode(answer[RAW_BODY])
             except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-                raise ValueError("the response has no results for the records") from exc
+                raise ValueError("the PutRecords response has no results for the records") from exc
             if len(outcomes.records) != len(entries):
                 raise ValueError(
-                    "the number of results in the response differs from the number of records in "
-                    "the request"
+                    "the number of results in the PutRecords response differs from the number of "
+                    "records in the request"
                 )
             return understand(outcomes)
 

@@ -221,7 +221,7 @@ def hash_key_of(partition_key: str, explicit_hash_key: str | None = None) -> int
         return int.from_bytes(digest, "big")
     hash_key = explicit_hash_key_in(explicit_hash_key.encode())
     if hash_key is None:
-        raise ValueError("an explicit hash key is a decimal number below 2^128")
+        raise ValueError("use a decimal number below 2^128 as the explicit hash key")
     return hash_key
 
 

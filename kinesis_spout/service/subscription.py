@@ -198,7 +198,8 @@ class ShardSubscription:
                 message = next(self._messages, None)
             except (ParserError, struct.error) as exc:
                 raise MalformedResponseError(
-                    f"an event of {self._where} cannot be read ({exc}). A new subscription follows"
+                    f"an event of {self._where} cannot be read ({exc}), so the job or spout "
+                    "subscribes again"
                 ) from exc
             if message is not None:
                 event = self._event_of(message)
@@ -238,8 +239,8 @@ class ShardSubscription:
             if self._is_closed:
                 return False
             raise ServiceUnavailableError(
-                f"the connection of {self._where} broke ({type(exc).__name__}). A new subscription "
-                "follows"
+                f"the connection of {self._where} broke ({type(exc).__name__}), so the job or "
+                "spout subscribes again"
             ) from exc
         self._received_s = self._clock.monotonic_s()
         if self._received_s - began_s >= _QUIET_S:

@@ -143,7 +143,7 @@ def place_in_words(aws: AwsConfig, region: str | None) -> str:
     if aws.endpoint_url is not None:
         return f"at {aws.endpoint_url}"
     here = _here(aws.profile)
-    place = f"in {region or here.region or 'the default region'}"
+    place = f"in {region or here.region or 'the default AWS region'}"
     if here.endpoint_url is None or "@" in here.endpoint_url:  # no password is shown
         return place
     return f"{place} at {here.endpoint_url}"

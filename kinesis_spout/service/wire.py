@@ -192,7 +192,9 @@ class Wire:
             raise  # it is so in JSON, too
         except MalformedResponseError as exc:
             if self._is_auto:  # the caller asks again
-                self._give_up_cbor(f"{exc}; GetRecords uses JSON instead", logging.WARNING)
+                self._give_up_cbor(
+                    f"{exc}; GetRecords responses are encoded as JSON instead", logging.WARNING
+                )
             raise
         return page
 
@@ -205,10 +207,13 @@ class Wire:
                 return calls.whole(response, answer)
             _read(response)  # so that its connection can be used again
             kind = _content_type(response).partition(";")[0] or "nothing"
-            said = f"{where} does not support CBOR (status {response.status_code}, {kind})"
+            said = (
+                f"{where} does not support responses in CBOR (status {response.status_code}, "
+                f"{kind})"
+            )
         answer = calls.whole(*calls.send(arguments, json.dumps(arguments).encode()))
         if said:
-            self._give_up_cbor(f"{said}; GetRecords uses JSON instead")
+            self._give_up_cbor(f"{said}; GetRecords responses are encoded as JSON instead")
         return answer
 
     def _give_up_cbor(self, sentence: str, level: int | None = None) -> None:
@@ -250,7 +255,10 @@ def _cbor_codec() -> ModuleType:
 
 def _needs(what: str) -> ConfigError:
     return ConfigError.of(
-        "wireFormat", f"needs {what}", "cbor", remedy=f"{how_to_install('cbor')}, or set json"
+        "wireFormat",
+        f"needs {what}",
+        "cbor",
+        remedy=f"{how_to_install('cbor')}, or set the option to json",
     )
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
 ACCEPT_LOSS = "set option failOnDataLoss to false"
-READ_ON = "the remaining records are read"
+READ_ON = "The remaining records are read"
 MAX_PROBED_PER_LISTING = 500  # each is a call to the service, inside one refresh
 
 
@@ -116,10 +116,9 @@ class DataLossDetector:
         self._reported -= states.keys() - lapsed  # read on since: what expires now is another loss
         if not self._reported.issuperset(lapsed.intersection(shards)):
             new = [shard for shard in sorted(lapsed) if shard not in self._reported]
-            self._report_data_loss(
-                "have not been read for longer than the retention "
-                f"of {retention_ms // 3_600_000} h",
-                _with_positions(new, states, horizon_ms),
+            self.report(
+                f"shards of stream {self._stream} have not been read for longer than the retention "
+                f"of {retention_ms // 3_600_000} h: {_with_positions(new, states, horizon_ms)}"
             )
             self._reported.update(new)
         self.checked_until_ms |= dict.fromkeys(shards, horizon_ms)
@@ -129,9 +128,9 @@ class DataLossDetector:
         `DataLossError` where `failOnDataLoss` is true.
         """
         known = (shard for shard in shards if shard in states)
-        self._report_data_loss(
-            "were read after some of their records had expired",
-            _with_positions(known, states, self._horizon_ms()),
+        self.report(
+            f"shards of stream {self._stream} were read after some of their records had expired: "
+            f"{_with_positions(known, states, self._horizon_ms())}"
         )
 
     def check_never_read(
@@ -145,8 +144,10 @@ class DataLossDetector:
         wanted = [shard for shard in lost if not self._only or shard in self._only]
         gone = [shard for shard in wanted if not is_there(self._client, shard)]
         if gone:
-            what = "are no longer listed by Kinesis and were never read"
-            self._report_data_loss(what, ", ".join(gone))
+            self.report(
+                f"Kinesis no longer lists shards of stream {self._stream} that were never read: "
+                f"{', '.join(gone)}"
+            )
 
     def children_unobserved(self, lineage: ShardLineage) -> list[str]:
         """Report and return shards that were read to their ends and have expired, and whose
@@ -157,8 +158,10 @@ class DataLossDetector:
         shards = lineage.out_of_sight(self._horizon_ms())[:MAX_PROBED_PER_LISTING]
         alone = [shard for shard in shards if not is_there(self._client, shard)]
         if alone:
-            what = "have expired, and their child shards were never listed"
-            self._report_data_loss(what, ", ".join(alone))
+            self.report(
+                f"shards of stream {self._stream} have expired, but Kinesis never listed their "
+                f"child shards: {', '.join(alone)}"
+            )
         return alone
 
     def vanished(self, lineage: ShardLineage, listing: Listing) -> list[str]:
@@ -172,9 +175,9 @@ class DataLossDetector:
         missing = self._missing.note(vanished, listing.listed_s)
         gone = [shard for shard in missing if not is_there(self._client, shard)]
         if gone:
-            self._report_data_loss(
-                "are no longer listed by Kinesis and were not read to their ends",
-                _with_positions(gone, lineage.states, self._horizon_ms()),
+            self.report(
+                f"Kinesis no longer lists shards of stream {self._stream} that were not read to "
+                f"their ends: {_with_positions(gone, lineage.states, self._horizon_ms())}"
             )
         return gone
 
@@ -205,9 +208,9 @@ class DataLossDetector:
         for (first, last), lasted_s in self._holes.note(holes, listing.listed_s).items():
             if (first, last) not in self._reported_holes:
                 log.warning(
-                    "stream %s: for %.0f s no listing has contained an open shard for the hash "
-                    "keys %d to %d. A shard that Kinesis does not list is not read. Compare the "
-                    "listed shards with the AWS console",
+                    "stream %s: for %.0f s, no listing of the shards has contained an open shard "
+                    "for the hash keys %d to %d. Records of a shard that is not listed are not "
+                    "read. Compare the listed shards with the AWS console",
                     self._client.stream.name,
                     lasted_s,
                     first,
@@ -227,8 +230,9 @@ class DataLossDetector:
         )
         self.on_accepted(sentence)
 
-    def _report_data_loss(self, what: str, named: str) -> None:
-        self.report(f"shards of stream {self._client.stream.name} {what}: {named}")
+    @property
+    def _stream(self) -> str:
+        return self._client.stream.name
 
 
 def report_loss(
@@ -238,8 +242,10 @@ def report_loss(
     warns.
     """
     if fails:
-        raise DataLossError(sentence, f"{accept_loss} to read the remaining records")
-    log.warning("%s. failOnDataLoss is false, so %s", sentence, going_on)
+        raise DataLossError(
+            sentence, f"to accept the loss and read the remaining records, {accept_loss}"
+        )
+    log.warning("%s. failOnDataLoss is false. %s", sentence, going_on)
 
 
 def is_there(client: KinesisClient, shard_id: str) -> bool:

@@ -80,7 +80,7 @@ def pin_start(
                 f"is {wanted}, which is in the future: the clock of Kinesis shows "
                 f"{Position.at_timestamp(now_ms)}",
                 start.text,
-                remedy="use LATEST or a time in the past",
+                remedy="use LATEST or a time in the past as the starting position",
             )
     check_listed("startingPosition", dict(requested.shards), shard_ids)
     default = pinned(requested.default, now_ms)
@@ -109,7 +109,9 @@ def check_listed(option: str, named: Iterable[str], listed: Collection[str]) -> 
     """Raise `ConfigError` for a shard that the option names and the stream does not list."""
     for shard in named:
         if shard not in listed:
-            hint = did_you_mean(shard, listed, "name shards as the stream lists them")
+            hint = did_you_mean(
+                shard, listed, "use only shards of the stream, which kinesis-spout shards lists"
+            )
             raise ConfigError.about(
                 option, f" names shard {shard!r}, which the stream does not list", hint
             )

@@ -47,7 +47,9 @@ _MAX_OPENINGS = 10
 LOAD_INTERVAL_S = 2.0
 # Reader options that errors may name while the spout opens, and the matching settings of a spout.
 _FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
-ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: pass --no-fail-on-data-loss)"
+ACCEPT_LOSS = (
+    "set fail_on_data_loss to False (for kinesis-spout consume, pass --no-fail-on-data-loss)"
+)
 
 
 class UncleanStarts:
@@ -76,8 +78,8 @@ class UncleanStarts:
             self._scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
         log.warning(
             "the last %d spouts of this task ended without being closed. A record may have "
-            "crashed their processes. For a while, records are therefore delivered one at a "
-            "time, and each attempt is counted before its delivery",
+            "crashed their processes. Therefore, the first records are delivered one at a time, "
+            "and each attempt is counted before its delivery",
             before,
         )
 
@@ -214,8 +216,8 @@ class SpoutAssigner:
             until_ms = self._until_ms = config.until_ms(now_ms)
             if until_ms is not None and until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
                 log.warning(
-                    "the spout reads stream %s until %s and waits for that time before it ends. "
-                    "The clock of Kinesis shows %s",
+                    "the spout reads stream %s until %s, so it waits for that time before it "
+                    "ends. The clock of Kinesis now shows %s",
                     config.stream_ref.name,
                     Position.at_timestamp(until_ms),
                     Position.at_timestamp(now_ms),

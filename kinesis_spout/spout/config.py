@@ -51,58 +51,65 @@ class SpoutConfig:
     option of the Spark source (`kinesis_spout.options`, and the reference); durations are in
     seconds.
 
-    - `stream`: the name or the ARN of the stream.
-    - `application`: the name under which ZooKeeper keeps the checkpoints. Set `application` and
-      `zookeeper`, or neither: then nothing is stored, and each run starts at `starting_position`.
-    - `zookeeper`: the connect string of ZooKeeper, which requires `application`.
-    - `zookeeper_security`: TLS, the spout's identity, and the access control of the znodes that it
-      creates; by default, no security.
+    - `stream`: the name or the ARN of the stream that the spout reads.
+    - `application`: the name under which ZooKeeper stores the checkpoints. Set both `application`
+      and `zookeeper`, or neither of them. Without them, the spout stores nothing, and each run
+      starts at `starting_position`.
+    - `zookeeper`: the connect string of ZooKeeper. A spout with `zookeeper` also requires
+      `application`.
+    - `zookeeper_security`: TLS, the identity of the spout, and the access control of the znodes
+      that the spout creates. By default, there is no security.
     - `starting_position`: the position at which a new application starts: LATEST, TRIM_HORIZON, an
       ISO time, or a relative time like -2h.
-    - `until`: `now`, an ISO time, `14:00`, or a relative time like -2h. The spout delivers only
-      records that arrived by that time, by Kinesis's clock. `emissions()` ends when all of these
-      records have an outcome. None for no end.
-    - `shards`: the ids of the only shards to read; empty for all. A child shard is read only after
-      those of its parents that are in `shards`.
-    - `max_records`: the number of new records after which only retries are delivered; None for no
-      limit.
-    - `scheme`: the decoder of the payloads, which fills `values` of an emission; None for no
+    - `until`: the arrival time of the last records to deliver: `now`, an ISO time, `14:00`, or a
+      relative time like -2h. The spout delivers only records that arrived by this time, by
+      Kinesis's clock. `emissions()` ends when all these records have an outcome. None delivers
+      records without end.
+    - `shards`: the ids of the shards that the spout reads; empty for all shards. A child shard is
+      read only after those of its parent shards that are in `shards`.
+    - `max_records`: the number of new records after which the spout delivers only retries; None for
+      no limit.
+    - `scheme`: the decoder of the payloads, which fills the `values` of an emission; None for no
       decoder. A malformed record is dead-lettered at once. If the scheme raises another error, the
       record fails and is retried.
-    - `max_pending`: the number of emissions in flight at which no new records are delivered.
-      Retries continue.
-    - `max_unresolved_per_shard`: the number of records in flight or waiting for a retry at which a
-      shard delivers no new records.
+    - `max_pending`: the number of emissions in flight at which the spout delivers no new records.
+      The spout still delivers retries.
+    - `max_unresolved_per_shard`: the number of unresolved records of a shard (in flight or waiting
+      for a retry) at which the spout delivers no new records of the shard.
     - `message_timeout_s`: the time after which an emission that was neither acked nor failed counts
       as failed; None for no timeout.
     - `tracking`: False counts each emission as acked at once, so that no record is retried or
       dead-lettered.
-    - `retry`: the limit, the backoff and the maximum age of retries.
+    - `retry`: the limit, the backoff and the maximum age of the retries of a record.
     - `dead_letter`: a function that stores a record that has used up its retries. The function must
-      be thread-safe: the spout's threads call it for up to four records at a time. For each record,
-      the spout repeats the call with a backoff until it returns within 30 seconds. Without a
-      `dead_letter`, the spout logs these records without their payload.
+      be thread-safe, because the spout's threads call it for up to four records at the same time.
+      For each record, the spout repeats the call with a backoff until the function returns within
+      30 seconds. Without a `dead_letter`, the spout logs such records without their payload.
     - `breaker_failures`: the number of failures without a single ack after which the spout stops
       with an error; None for no limit.
-    - `prefetch_records`: the number of records per shard that are read ahead.
-    - `prefetch_bytes`: the number of bytes over all shards that are read ahead. Retries may take as
-      many bytes again, half of them for dead letters.
+    - `prefetch_records`: the number of records of each shard that the spout reads ahead.
+    - `prefetch_bytes`: the number of bytes that the spout reads ahead, over all shards. Retries may
+      take as many bytes again, half of them for dead letters.
     - `give_up_after_s`: the number of seconds without a successful read, listing or commit after
       which the spout stops with the last error; None for no limit. A permanent error, such as a
       missing permission, stops the spout at once.
     - `idle_poll_s`: the pause between two reads of a shard without unread records. The pause grows
       to `max_idle_poll_s` while the shard gets no records. Kinesis allows 5 reads per second for
       each shard.
-    - `efo_fallback_after_s`: the number of seconds without a subscription after which a shard is
-      polled until it has a subscription.
-    - `close_timeout_s`: the time that `close` waits if Kinesis, ZooKeeper or `dead_letter` hangs.
-      `close` returns at most a second later. Records whose outcome is not stored by then are
-      redelivered.
-    - `start_active`: False defers all work, even the connection, until `activate` is called.
-    - `task_index`: the index of this process, from 0, if several processes share the shards.
-    - `total_tasks`: the number of processes that share the stream's shards.
-    - `on_ack`: a function that is called with each acked emission, in the thread that acked it.
-    - `on_fail`: a function that is called with each failed emission, in the thread that failed it.
+    - `efo_fallback_after_s`: the number of seconds without a subscription after which the spout
+      reads a shard with GetRecords, until the shard has a subscription again.
+    - `close_timeout_s`: the time that `close` waits if Kinesis, ZooKeeper or `dead_letter` does not
+      respond. `close` returns at most a second later. Records whose outcome is not stored by then
+      are redelivered.
+    - `start_active`: False defers all work of the spout, even the connection, until `activate` is
+      called.
+    - `task_index`: the index of this process among the processes that share the shards, counted
+      from 0.
+    - `total_tasks`: the number of processes that share the shards of the stream.
+    - `on_ack`: a function that the spout calls with each acked emission, in the thread that acked
+      the emission.
+    - `on_fail`: a function that the spout calls with each failed emission and the reason, in the
+      thread that failed the emission.
     """
 
     stream: str
@@ -157,7 +164,7 @@ class SpoutConfig:
         self.until_ms(0)
         for given, missing in (_STORE, _STORE[::-1]):
             if getattr(self, given) is not None and getattr(self, missing) is None:
-                remedy = "set both, or neither to store no checkpoints"
+                remedy = "set both application and zookeeper; to store no checkpoints, set neither"
                 raise ConfigError.of(given, f"is set, but {missing} is not", remedy=remedy)
         for name, takes in _FUNCTIONS.items():
             if (function := getattr(self, name)) is not None or name in _STRATEGIES:
@@ -172,7 +179,7 @@ class SpoutConfig:
                 if not holds(value):
                     raise ConfigError.of(name, f"must be {rule}", value)
         if self.total_tasks > 1 and self.application is None:
-            rule = "requires application and zookeeper: the tasks share state in ZooKeeper"
+            rule = "requires application and zookeeper, because the tasks share state in ZooKeeper"
             raise ConfigError.of("total_tasks", rule, self.total_tasks)
 
     def _check_types(self) -> None:
@@ -239,7 +246,10 @@ class SpoutConfig:
             moment = StartingPosition.parse(self.until)
             if moment.is_time:
                 return moment.pin(service_now_ms).timestamp_ms
-        remedy = "use now, -2h, 14:00 or an ISO time like 2026-01-31T12:00:00Z"
+        remedy = (
+            "use now, a time of today like 14:00, a relative time like -2h, or an ISO time "
+            "like 2026-01-31T12:00:00Z"
+        )
         raise ConfigError.of("until", "is not a time", self.until, remedy=remedy)
 
     @property

@@ -256,16 +256,16 @@ class SpoutDeadLetterQueue:
             self._context.hooks.error(
                 LetterRefusedError(
                     f"the dead letter of record {shard_id}:{first} could not be written "
-                    f"{how_often} ({described(error)}). The record stays unresolved, and the spout "
-                    f"retries its dead letter within {_REFUSED.longest_s:g} s",
-                    "correct the file or function in dead_letter",
+                    f"{how_often} ({described(error)}). The record stays unresolved, and the "
+                    f"spout writes the dead letter again within {_REFUSED.longest_s:g} s",
+                    "correct the function that dead_letter names, or the file to which it writes",
                 )
             )
 
 
 def _log_letter(letter: Letter) -> None:
     log.error(
-        "record %s failed %d times and is dropped: %s. Set dead_letter to keep failed records",
+        "record %s failed %d times, so it is dropped: %s. To keep such records, set dead_letter",
         letter.message_id,
         letter.attempts,
         letter.reason,

@@ -55,7 +55,10 @@ _IDLE_GROWTH = 1.5
 _RETRY_STEP_S = 0.2
 _LONGEST_WAIT_S = 1.0  # of a read for its shard's pace
 _TURN_S = 1.0  # of a shard whose retries are far apart: then the other shards have theirs
-_REMEDY = "set aggregated_records to 'unpack' to read user records, or to 'raw' to read bytes"
+_REMEDY = (
+    "set aggregated_records to 'unpack' to read the user records of aggregates, or to 'raw' "
+    "to read their bytes"
+)
 
 
 class TipGetter(KinesisShardGetter):

@@ -103,7 +103,7 @@ class KinesisSpout:
         with self._switch_lock:
             if self._is_open:
                 raise SpoutClosedError(
-                    "the spout is open already", "close the spout before you open it again"
+                    "the spout is already open", "close the spout before you open it again"
                 )
             self._is_open = True
             try:
@@ -567,11 +567,11 @@ class SpoutSession:
         except TimeoutError:
             if stored.done():
                 raise
-            self._warn_of_redelivery(f"ZooKeeper did not answer within {timeout_s:g} s")
+            self._warn_of_redelivery(f"ZooKeeper did not respond within {timeout_s:g} s")
         finally:
             left_s = max(0.0, began_s + timeout_s + _GRACE_S - clock.monotonic_s())
             if wait([rest], timeout=min(_REST_S, left_s)).not_done:
-                log.warning("the spout is closed, although some of its requests have not ended yet")
+                log.warning("the spout is closed, but some of its requests have not ended yet")
 
     def _store_last(self, why: BaseException | None, deadline_s: float, *, in_order: bool) -> None:
         """`why` is how the run ended; `in_order`: see `SpoutCommitter.commit_last`."""
@@ -580,7 +580,7 @@ class SpoutSession:
         writes = not isinstance(self.scheduler.error, StateError)
         try:
             if writes and not self._committer.commit_last(in_order=in_order):
-                self._warn_of_redelivery("the last commit failed")
+                self._warn_of_redelivery("the last commit to ZooKeeper failed")
                 return
             if writes and self._dead_letters.finish(deadline_s):
                 self._committer.commit_last(in_order=in_order)
@@ -609,9 +609,9 @@ class SpoutSession:
 
     def _warn_of_redelivery(self, why: str) -> None:
         log.warning(
-            "%s, so the spout closed without its last commit. The next spout redelivers the "
-            "records that were neither acked nor dead-lettered, and %d records that were acked or "
-            "dead-lettered since the previous commit",
+            "the spout closed without its last commit: %s. The next spout redelivers the "
+            "unresolved records, and %d records that were acked or dead-lettered after the "
+            "previous commit",
             why,
             self.scheduler.counts().resolved - self._committer.stored,
         )

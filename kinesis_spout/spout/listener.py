@@ -98,5 +98,5 @@ class SpoutNotifier:
             except BaseException:  # noqa: BLE001  # a listener may raise anything
                 # Not `log.exception`: a handler may be unable to write what the error says.
                 trace = text_of(traceback.format_exc(), MAX_TRACE_CHARS)
-                said = "listener %s raised an error, and the spout continues\n%s"
+                said = "listener %s raised an error. The spout continues\n%s"
                 log.error(said, text_of(method), trace)  # noqa: TRY400

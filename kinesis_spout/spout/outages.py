@@ -219,7 +219,7 @@ class SpoutOutages:
             began_s = self._began_s.pop(part, None)
         if began_s is not None:
             failed_s = self._clock.monotonic_s() - began_s
-            log.warning("the spout can %s again after %.0f s", _WORK[part], failed_s)
+            log.warning("the spout can %s again, after an outage of %.0f s", _WORK[part], failed_s)
 
     def forget(self, shard_id: str) -> None:
         """Forget the failures of a released shard, which is not retried."""
@@ -298,7 +298,7 @@ class AnswerWatch:
         if begins or self._clock.monotonic_s() - self._reported_s >= _REPORT_INTERVAL_S:
             self.report()
         if before is not None and self._silent is None:
-            log.warning("records of stream %s are again being acked or failed", self._stream)
+            log.warning("the program acks or fails records of stream %s again", self._stream)
         return self._silent
 
     def report(self) -> None:
@@ -306,12 +306,14 @@ class AnswerWatch:
         if not self._unreported:
             return
         log.warning(
-            "%s of stream %s ended without an ack or a failure within %s (message_timeout_s)%s. "
-            "Each counts as a failure of its record",
+            "the program neither acked nor failed %s of stream %s within %s "
+            "(message_timeout_s)%s. Each such delivery counts as a failure of its record",
             "1 delivery" if self._unreported == 1 else f"{self._unreported:,} deliveries",
             self._stream,
             duration(self._timeout_ms),
-            ". No delivery of the stream was acked or failed in that time" if self._silent else "",
+            ". The program acked and failed no other delivery of the stream in that time"
+            if self._silent
+            else "",
         )
         self._unreported, self._reported_s = 0, self._clock.monotonic_s()
 

@@ -390,10 +390,10 @@ class SpoutScheduler:
         if failed >= limit:
             self.stop(
                 NothingAckedError(
-                    f"{failed} records of stream {self.stream_name} failed and none was acked, "
-                    "so the spout has stopped. No record is lost: all are redelivered after a "
-                    "restart",
-                    "correct the program, or set breaker_failures to None",
+                    f"{failed} records of stream {self.stream_name} failed and no record was "
+                    "acked, so the spout has stopped. No record is lost: the records are "
+                    "redelivered after a restart",
+                    "correct the program, or set breaker_failures to None for no limit",
                 )
             )
 

@@ -536,8 +536,10 @@ def test_an_endpoint_without_cbor_is_read_in_json_and_that_is_said_once(
         assert [data_read(cbor_client) for _ in range(3)] == [[b"a"]] * 3
     assert kinds(stub_kinesis) == ["cbor-1.1"] + ["json-1.1"] * 3
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"{cbor_client.where} does not support CBOR (status {answer.status}, ")
-    assert said.endswith("uses JSON instead")
+    assert said.startswith(
+        f"{cbor_client.where} does not support responses in CBOR (status {answer.status}, "
+    )
+    assert said.endswith("encoded as JSON instead")
 
 
 def test_an_error_in_json_as_well_decides_nothing(
@@ -565,7 +567,7 @@ BROKEN = Answer(body=cbor2.dumps({"Records": [{"Data": b"a"}]}), headers=CBOR)
 @pytest.mark.parametrize(
     ("answer", "level", "said"),
     [
-        (HTML, logging.INFO, "does not support CBOR"),
+        (HTML, logging.INFO, "does not support responses in CBOR"),
         (BROKEN, logging.WARNING, "cannot be read as CBOR"),
     ],
 )
@@ -649,7 +651,7 @@ def test_a_process_without_the_package_reads_json_unless_cbor_was_asked_for(
         check=True,
     )
     refused, of_spout, count = done.stdout.splitlines()
-    rule = f"'cbor' needs {needed}; {how_to_install('cbor')}, or set json"
+    rule = f"'cbor' needs {needed}; {how_to_install('cbor')}, or set the option to json"
     assert refused == f"option wireFormat: {rule}", "as readers and commands spell it"
     assert of_spout == f"option wire_format: {rule}"
     assert (count, kinds(stub_kinesis)) == ("1", ["json-1.1"])
@@ -668,7 +670,12 @@ KEYS = {"access_key_id": "a", "secret_access_key": "b"}
         ({"region": "eu-central-1"}, {}, CredentialsError, "AWS_ACCESS_KEY_ID"),
         ({"region": "eu-central-1", "profile": "wrk"}, {}, CredentialsError, "profile wrk"),
         *(
-            ({}, {name: "wrk"}, CredentialsError, f"profile wrk of {name} is not in any AWS")
+            (
+                {},
+                {name: "wrk"},
+                CredentialsError,
+                f"profile wrk of {name} no AWS configuration file contains",
+            )
             for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
         ),
         (KEYS, {}, ConfigError, "region of stream flights"),
@@ -724,7 +731,7 @@ def test_a_region_that_does_not_exist_is_an_error_at_once(
     aws = AwsConfig(access_key_id="a", secret_access_key="b", role_arn=role_arn, **region)
     with (
         closing(KinesisClient(aws, stream, clock=clock)) as client,
-        pytest.raises(ConfigError, match=r"'us-esat-1'.* is not a region that can be reached"),
+        pytest.raises(ConfigError, match=r"'us-esat-1'.* is not a known AWS region"),
     ):
         client.describe()
     assert clock.sleeps == []

@@ -116,7 +116,11 @@ def test_a_stream_that_takes_little_at_a_time_gets_all_in_the_end(
         (Answer(body=b"<html>"), MalformedResponseError, "incomplete"),
         (Answer(drop=True), ServiceUnavailableError, "did not respond"),
         (Answer(body=b"{}", cut_bytes=1), ServiceUnavailableError, "did not respond"),
-        (error("InvalidSignatureException", "a secret"), CredentialsError, "check the access key"),
+        (
+            error("InvalidSignatureException", "a secret"),
+            CredentialsError,
+            "check the AWS access key",
+        ),
     ],
 )
 def test_a_final_fault_says_what_to_do_about_putting(

@@ -68,14 +68,14 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
         ({"role_external_id": "hush"}, "role_external_id: is set without role_arn"),
         ({"role_arn": "reader"}, "role_arn: 'reader' is not the ARN"),
         ({"role_arn": ROLE, "role_session_name": "a b"}, "role_session_name: 'a b'"),
-        ({"region": "Frankfurt"}, "region: 'Frankfurt' is not an AWS region"),
+        ({"region": "Frankfurt"}, "region: 'Frankfurt' is not the name of an AWS region"),
         (
             {"secret_access_key": "hush ", "access_key_id": "a"},
-            "secret_access_key: is empty, is not text, or has surrounding",
+            "secret_access_key: is empty",
         ),
-        ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not the URL"),
+        ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not a valid URL"),
         ({"wire_format": "xml"}, "wire_format: 'xml' must be auto, json or cbor"),
-        ({"endpoint_url": "http://h:99999"}, "is not the URL of an endpoint"),
+        ({"endpoint_url": "http://h:99999"}, "is not a valid URL of an endpoint"),
         ({"endpoint_url": "http://me:hush@host"}, "endpoint_url: must not contain a user name"),
     ],
 )
@@ -371,7 +371,10 @@ def test_a_bad_option_is_a_value_error_that_names_option_value_and_rule() -> Non
 
 @pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda one: type(one).__name__)
 def test_any_error_has_a_description_that_can_be_stored(error: BaseException) -> None:
-    assert described(Unprintable()) == "Unprintable: its message cannot be formatted: RuntimeError"
+    assert (
+        described(Unprintable())
+        == "Unprintable: the message of the error cannot be formatted: RuntimeError"
+    )
     assert described(ValueError()) == "ValueError"
     found = described(error)
     assert found.startswith(text_of(type(error).__name__))

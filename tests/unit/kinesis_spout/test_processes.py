@@ -121,7 +121,7 @@ def test_the_packages_of_the_extras_are_named(tmp_path: Path, where: str) -> Non
 def test_where_nothing_is_known_the_extra_is_named(tmp_path: Path) -> None:
     """As in a zip that was shipped to executors."""
     assert how_to_install("spark", folder=tmp_path).startswith(
-        "install kinesis-spout with its extra spark, from the checkout or wheel"
+        "install kinesis-spout again with its extra spark, from the same"
     )
 
 

@@ -132,8 +132,16 @@ def test_a_caller_that_does_not_wait_learns_when_to_call_again(errors: list[Kine
 @pytest.mark.parametrize(
     ("error", "raised", "says"),
     [
-        (OLD, ExpiredIteratorError, f"new iterator of shard {SHARD} of stream flights .* for 12"),
-        (THROTTLED, StillThrottledError, f"{SHARD} of stream flights .* lower the read rate"),
+        (
+            OLD,
+            ExpiredIteratorError,
+            f"new shard iterator of shard {SHARD} of stream flights .* for 12",
+        ),
+        (
+            THROTTLED,
+            StillThrottledError,
+            f"{SHARD} of stream flights .* lower the job's maximum of reads",
+        ),
     ],
 )
 def test_what_lasts_for_too_long_ends_in_an_error_that_says_so(
@@ -154,7 +162,7 @@ def test_calls_that_are_tried_for_a_minute_each_end_in_that_error_too() -> None:
             self.clock.advance(61)
             raise THROTTLED
 
-    with pytest.raises(StillThrottledError, match=r"throttled for 1[2-9][0-9] s"):
+    with pytest.raises(StillThrottledError, match=r"has throttled all reads .* for 1[2-9][0-9] s"):
         getter_of(SlowClient(fetched([1]))).fetch(10)
 
 

@@ -142,7 +142,7 @@ def test_one_consumer_too_many_is_one_sentence(caplog: pytest.LogCaptureFixture)
     with opened(world, consumer_name="more", efo_fallback_after_s=5.0) as reading:
         wanted = world.put(2)
         assert reading.go_on(8) == wanted
-    (said,) = (one for one in caplog.messages if "polled" in one)
+    (said,) = (one for one in caplog.messages if "is read with GetRecords" in one)
     assert "kinesis-spout consumers remove" in said
 
 

@@ -61,9 +61,9 @@ def test_an_emission_has_all_fields_of_its_record(one: SimulatedJob) -> None:
         ({"total_tasks": 2}, "total_tasks"),
         ({"breaker_failures": 0}, "breaker_failures"),
         ({"read_mode": "push"}, "read_mode: 'push' must be polling or efo"),
-        ({"read_mode": "efo"}, "consumer_name: with read_mode efo, set either consumer_name or"),
+        ({"read_mode": "efo"}, "consumer_name: read_mode efo requires either consumer_name or"),
         ({"consumer_name": "a"}, "consumer_name: has an effect only with read_mode efo"),
-        (EFO | {"consumer_arn": "arn"}, "set either consumer_name or consumer_arn"),
+        (EFO | {"consumer_arn": "arn"}, "requires either consumer_name or consumer_arn"),
         (EFO | {"consumer_name": "a b"}, "consumer_name: 'a b' must be 1 to 128"),
         (
             {
@@ -147,7 +147,7 @@ def test_a_time_without_a_zone_is_in_utc_and_of_the_services_day(
         assert read_to_the_end(under_test, spout) == put
         assert spout.has_ended
         assert NINE <= under_test.clock.now_ms() < NINE + 15_000
-    assert "until 2026-01-01T09:00:00.000Z and waits for that time before it ends" in caplog.text
+    assert "until 2026-01-01T09:00:00.000Z, so it waits for that time before it ends" in caplog.text
 
 
 @pytest.mark.parametrize("arrival_ms", [10**15, -(10**15)], ids=["after 9999", "before 1"])

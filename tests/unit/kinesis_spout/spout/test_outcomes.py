@@ -281,7 +281,7 @@ def test_the_spout_stops_when_everything_fails(one: SimulatedJob, *, is_one_acke
     if is_one_acked:
         assert spout.spout.next_tuple() is None
     else:
-        with pytest.raises(NothingAckedError, match="none was acked"):
+        with pytest.raises(NothingAckedError, match="no record was acked"):
             spout.spout.next_tuple()
     assert spout.letters == []
 
