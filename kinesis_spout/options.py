@@ -508,5 +508,5 @@ def check_consumer(
         of = _CONSUMER_ARN.fullmatch(arn)
         if of is None or stream not in (StreamRef(of["name"]), StreamRef(of["name"], of["stream"])):
             rule = f"does not belong to stream {stream.name}"
-            remedy = "use the ARN of a consumer of stream {stream.name}"
+            remedy = f"use the ARN of a consumer of stream {stream.name}"
             raise ConfigError.of(by_arn, rule, arn, remedy=remedy)

@@ -118,7 +118,7 @@ NODES = {
     "epoch/<i>-of-<n>": Node(
         None,
         "a number that each new owner of share i of n increases",
-        "each new owner of the share of the shards",
+        "each new owner of share i of n of the shards",
     ),
     "epoch/unclosed-<i>-of-<n>": Node(
         None,
@@ -335,7 +335,7 @@ FIELDS = {
         "sinceMs": "the time at which the spout stopped delivering records",
     },
     "HistoryHead": {
-        "next": "the number of the next entry of the history",
+        "next": "the number of the next entry of the checkpoint history",
         "format": "the version of the stored format of the checkpoint history",
     },
     "StoredHistoryEntry": {
@@ -400,7 +400,8 @@ FIELDS = {
         "parents": "the shards that were split or merged into this shard",
         "settledPlan": "the id of the last batch whose outcomes are part of the stored state of "
         "the shard",
-        "verifiedUntilMs": "the time, by Kinesis's clock, before which no record was missed",
+        "verifiedUntilMs": "the time before which no record of the shard was missed, by Kinesis's "
+        "clock",
         "atTip": "true if the last read reached the newest record of the shard",
         "format": f"{_FORMAT}. A value that the AWS Kinesis Storm spout wrote has format 0",
     },
@@ -408,9 +409,9 @@ FIELDS = {
         "0": "the sequence number of the record. A range of records is stored as its first "
         "sequence number, its last sequence number, and its number of records",
         "1": _ATTEMPTS,
-        "2": "the earliest time of the next retry",
-        "3": "the time of the first failure",
-        "4": "the time of the last failure",
+        "2": "the earliest time at which the record is retried",
+        "3": "the time at which the record first failed",
+        "4": "the time at which the record last failed",
         "5": "the reason why the record failed, or the index of the reason in `reasons`",
         "6": _KEY,
         "7": _BLOCKED,
@@ -419,13 +420,13 @@ FIELDS = {
     },
     "UnresolvedRecord": {
         "first": _SEQUENCE,
-        "last": "the last sequence number of the range",
+        "last": "the sequence number of the last record of this range",
         "count": _COUNT,
         "attempts": _ATTEMPTS,
-        "dueMs": "the earliest time of the next retry",
+        "dueMs": "the earliest time at which the record is retried",
         "firstFailureMs": "the time at which the record first failed, even if that failure did not "
         "count as an attempt",
-        "lastFailureMs": "the time of the last failure",
+        "lastFailureMs": "the time at which the record last failed",
         "reason": "the reason why the record failed last",
         "key": _KEY,
         "blocked": _BLOCKED,
@@ -446,7 +447,7 @@ FIELDS = {
         "storms": "the number of batches in a row in which most records failed, including this "
         "batch",
         "deliveryLimit": "the maximum number of records that are passed to the function of "
-        "`foreachBatch`. The limit exists after the function of an earlier batch "
+        "`foreachBatch`. The limit is set after the function of an earlier batch "
         "did not return",
         "format": _FORMAT,
     },
@@ -478,14 +479,15 @@ FIELDS = {
         "number",
         "retries": "the records that the task reads again to retry them. The task reads these "
         "records before the new records",
-        "verifiedUntilMs": "the time, by Kinesis's clock, before which no record was missed",
+        "verifiedUntilMs": "the time before which no record of the shard was missed, by Kinesis's "
+        "clock",
         "gone": "true if Kinesis no longer has the shard, so that its records cannot be retried",
         "hashKeys": "the first and the last hash key of the shard. User records whose hash keys "
         "are outside this range are not delivered",
     },
     "PlannedRetry": {
         "first": _SEQUENCE,
-        "last": "the last sequence number of the range",
+        "last": "the sequence number of the last record of this range",
         "count": _COUNT,
         "attempts": "the number of earlier deliveries of the records",
         "exhausted": "true if the records are read only to write their dead letters, and are not "
@@ -522,7 +524,7 @@ FIELDS = {
         "of the shard were used up",
         "pushed": "the number of records of the shard that were read by subscription (enhanced "
         "fan-out)",
-        "fallback": "the reason why the shard was polled although the task was to read it by "
+        "fallback": "the reason why the task polled the shard, although the batch planned a "
         "subscription",
         "retriesDone": "the number of ranges of retries that the task has looked for",
         "retryRows": "the number of retried records that were found. `count` does not include "
@@ -530,7 +532,7 @@ FIELDS = {
         "retriesGone": "the first sequence numbers of the ranges of retries whose records have all "
         "expired",
         "retriesShort": "the ranges of retries whose first records have expired",
-        "retryPart": "the part that was read of the next range of retries",
+        "retryPart": "the part of the next range of retries that was read",
         "position": "the position at which the read of the shard started",
         "lapsedMs": "the time before which records of the shard may have expired unread, by "
         "Kinesis's clock",
@@ -548,7 +550,7 @@ FIELDS = {
         "count": "the number of records of the range that were read",
     },
     "UserRecords": {
-        "count": "the number of user records that were delivered",
+        "count": "the number of user records of the shard that were delivered",
         "first": "the sequence number and the sub-sequence number of the first delivered user "
         "record",
         "last": "the sequence number and the sub-sequence number of the last delivered user record",
@@ -590,9 +592,9 @@ FIELDS = {
         "records",
         "tasks": "the tasks whose records were in the batch. The records of other tasks are "
         "redelivered",
-        "deliveryLimit": "the maximum number of records that the next batch passes to the function "
-        "of `foreachBatch`. The limit exists after the function of a batch did "
-        "not return",
+        "deliveryLimit": "the maximum number of records that the next batch passes to the "
+        "function of `foreachBatch`. The limit is set after the function of a "
+        "batch did not return",
         "storm": "true if most records of the batch failed. These failures count as an outage, and "
         "not as attempts",
         "failed": "the number of deliveries of the batch that failed",

@@ -204,6 +204,8 @@ def _json_type(hint: Any) -> str:
 
 
 def _plural(kind: str) -> str:
+    if kind.startswith("array"):
+        return f"arrays{kind.removeprefix('array')}"
     return f"{kind}s" if kind[-1].isalpha() else kind
 
 

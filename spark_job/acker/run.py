@@ -142,7 +142,7 @@ def check_anchored(frame: DataFrame, place: str) -> None:
     if count == 0:
         raise AckerError(
             f"{place} has no column {ANCHOR}, by which the acker tracks rows",
-            "keep the column {ANCHOR} in select(...), group with acker.merge(...), or use "
+            f"keep the column {ANCHOR} in select(...), group with acker.merge(...), or use "
             "acker.unanchored(...) for rows that need no tracking",
         )
     if count > 1:
