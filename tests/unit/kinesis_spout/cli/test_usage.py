@@ -82,7 +82,7 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
         ("redrive dead --yes --since LATEST", "is not a time"),
         ("redrive dead --yes --limit 0", "--limit"),
         ("redrive dead --yes --format csv", "--format"),
-        ("redrive dead --yes --stream 'or ders'", "is not a valid stream name"),
+        ("redrive dead --yes --stream 'or ders'", "is not a valid name of a Kinesis stream"),
         ("doctor --zookeeper a:b:c", "is not a ZooKeeper connect string"),
         ("doctor --stream 'or ders'", "is not a valid name of a Kinesis stream"),
         ("doctor --conf spark.a=b", "--master"),
