@@ -21,7 +21,7 @@ from kinesis_spout.checkpoints.application_moves import (
 )
 from kinesis_spout.checkpoints.moves import Move, RequestedPosition
 from kinesis_spout.checkpoints.record import Skip, find_skip, unresolved_records, write_skip
-from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.exit_codes import CliError, stdout_errors
 from kinesis_spout.cli.places import (
     ALLOW_SKIP,
     COUNT,
@@ -37,7 +37,6 @@ from kinesis_spout.cli.places import (
     reason_text,
     records_of,
     say,
-    stdout_errors,
     write_file,
 )
 from kinesis_spout.cli.shared_options import (

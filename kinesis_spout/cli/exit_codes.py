@@ -149,6 +149,20 @@ class StopSignals:
 
 
 @contextmanager
+def stdout_errors() -> Iterator[None]:
+    """Raise `CliError` where stdout cannot be written, and `BrokenPipeError` where its reader is
+    gone.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        problem = f"stdout cannot be written: {exc.strerror}"
+        raise CliError(problem, "write to a file or a pipe that has room") from exc
+
+
+@contextmanager
 def one_sentence(
     errors: Console,
     *,

@@ -7,7 +7,7 @@ import re
 
 import typer
 
-from kinesis_spout.cli.exit_codes import CliError, StopSignals
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, stdout_errors
 from kinesis_spout.cli.shared_options import option, own_options, warn, wrong_usage
 from kinesis_spout.inspection.wording import counted
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ServiceError
@@ -68,7 +68,8 @@ def local(
                 "choose another --host or --port",
             ) from exc
         with server:
-            typer.echo(_usage(server.endpoint_url, region, streams))
+            with stdout_errors():
+                typer.echo(_usage(server.endpoint_url, region, streams))
             while not stop.wait(_WAIT_S):
                 pass
 

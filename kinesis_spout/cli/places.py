@@ -29,6 +29,7 @@ from kinesis_spout.cli.exit_codes import (
     Codes,
     StopSignals,
     one_sentence,
+    stdout_errors,
 )
 from kinesis_spout.cli.record_lines import json_text
 from kinesis_spout.cli.shared_options import (
@@ -517,14 +518,14 @@ def fitting(width: int, layouts: Iterable[_Shown]) -> _Shown:
 
 def show(console: Console, shown: RenderableType) -> None:
     """Print it on a terminal as it is, and into a file without spaces at the ends of lines."""
-    if console.is_terminal:
-        console.print(shown, highlight=False, emoji=False)
-        return
-    with console.capture() as captured:
-        console.print(shown, highlight=False, emoji=False)
     with stdout_errors():
+        if console.is_terminal:
+            console.print(shown, highlight=False, emoji=False)
+            return
+        with console.capture() as captured:
+            console.print(shown, highlight=False, emoji=False)
         for line in captured.get().splitlines():
-            typer.echo(line.rstrip())
+            typer.echo(line.rstrip(), file=console.file)
 
 
 def say(line: str) -> None:
@@ -532,20 +533,6 @@ def say(line: str) -> None:
     with stdout_errors():
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-
-
-@contextmanager
-def stdout_errors() -> Iterator[None]:
-    """Raise `CliError` where stdout cannot be written, and `BrokenPipeError` where its reader is
-    gone.
-    """
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as exc:
-        problem = f"stdout cannot be written: {exc.strerror}"
-        raise CliError(problem, "write to a file or an open pipe") from exc
 
 
 @usage_errors()

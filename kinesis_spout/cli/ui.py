@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import typer
-
 from kinesis_spout.cli.exit_codes import Interrupted, StopSignals
 from kinesis_spout.cli.explain import explained_json
 from kinesis_spout.cli.letter_folder import LetterFolder
 from kinesis_spout.cli.looking import REFRESH_S, MovingWindow, look_once, looking
 from kinesis_spout.cli.page_server import LOOPBACK, Answer, PageServer, is_loopback, text
-from kinesis_spout.cli.places import ASK, WINDOW, Operation, Place, command, note, write_file
+from kinesis_spout.cli.places import ASK, WINDOW, Operation, Place, command, note, say, write_file
 from kinesis_spout.cli.shared_options import option, shard_id_of, wrong_usage
 from kinesis_spout.cli.status import look_at_all
 from kinesis_spout.clock import Clock
@@ -374,7 +372,7 @@ def ui(
                     "names, positions and failure reasons on it. To prevent this, listen on "
                     "127.0.0.1 and open the page through ssh -L"
                 )
-            typer.echo(server.url)
+            say(server.url)
             while True:
                 signals.wait(_WAKE_S)
     except Interrupted as exc:

@@ -14,13 +14,19 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.exit_codes import TYPED_CODES, CliError, StopSignals, one_sentence
-from kinesis_spout.cli.places import note
+from kinesis_spout.cli.exit_codes import (
+    TYPED_CODES,
+    CliError,
+    StopSignals,
+    one_sentence,
+    stdout_errors,
+)
+from kinesis_spout.cli.places import note, show
 from kinesis_spout.cli.shared_options import (
     connection_of,
     errors,
@@ -139,10 +145,10 @@ def redrive(
         put = _put_back(work, notes, stop, asked) if asked else 0
         if as_json:
             report = {"path": path, "dryRun": dry_run, "put": put} | msgspec.to_builtins(found)
-            text = json.dumps(report)
-            out.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+            with stdout_errors():
+                typer.echo(json.dumps(report), file=out.file)
         elif asked:
-            out.print(f"put {put:,}", highlight=False)
+            show(out, f"put {put:,}")
 
 
 @contextmanager
@@ -248,6 +254,7 @@ def _put_back(work: Redrive, notes: Console, stop: StopSignals, asked: int) -> i
 
 def _show(console: Console, found: Found) -> None:
     """Print the letters to put, by stream and reason, and the numbers of those left out."""
+    parts: list[RenderableType] = []
     if found.to_put:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("letters", justify="right")
@@ -259,7 +266,7 @@ def _show(console: Console, found: Found) -> None:
             failures = (one.first_failure, one.last_failure)
             times = ("" if time is None else f"{time:%Y-%m-%d %H:%M}Z" for time in failures)
             table.add_row(f"{one.letters:,}", Text(one.stream), Text(one.reason), *times)
-        console.print(table)
+        parts.append(table)
     letters = "dead letter" if found.to_put == 1 else "dead letters"
     for count, line in (
         (found.more_reasons, "and {:,} more reasons"),
@@ -274,4 +281,5 @@ def _show(console: Console, found: Found) -> None:
         (found.unreadable, "rows in the files that are not dead letters: {:,}"),
     ):
         if count:
-            console.print(line.format(count), highlight=False, soft_wrap=True)
+            parts.append(Text(line.format(count)))
+    show(console, Group(*parts))

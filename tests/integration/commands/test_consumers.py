@@ -56,13 +56,15 @@ def test_consume_has_the_records_pushed(orders: ServedFake) -> None:
 
 
 LIST = ("consumers", "list", "orders")
+REDRIVE = ("redrive", ".", "--dry-run")
 
 
 def run_into(
-    stdout: IO[bytes] | int, orders: ServedFake, words: tuple[str, ...]
+    stdout: IO[bytes] | int, orders: ServedFake, words: tuple[str, ...], folder: Path
 ) -> CompletedProcess[bytes]:
     return subprocess.run(
         command_line(*words),
+        cwd=folder,
         env=environment(**connection(orders)),
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -71,25 +73,39 @@ def run_into(
     )
 
 
-@pytest.mark.parametrize("words", [LIST, (*LIST, "--json"), ("--version",), ("status", "--help")])
-def test_a_full_disk_is_one_sentence(orders: ServedFake, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        LIST,
+        (*LIST, "--json"),
+        ("shards", "orders"),
+        ("local", "--port", "0"),
+        REDRIVE,
+        (*REDRIVE, "--json"),
+        ("--version",),
+        ("status", "--help"),
+    ],
+)
+def test_a_full_disk_is_one_sentence(
+    orders: ServedFake, words: tuple[str, ...], tmp_path: Path
+) -> None:
     """/dev/full takes nothing, as a full disk does."""
     with Path("/dev/full").open("wb") as full:
-        ended = run_into(full, orders, words)
+        ended = run_into(full, orders, words, tmp_path)
     assert ended.returncode == 1
     assert ended.stderr.startswith(b"error: stdout cannot be written: No space left on device")
     assert ended.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("words", [LIST, (*LIST, "--json")])
+@pytest.mark.parametrize("words", [LIST, (*LIST, "--json"), REDRIVE])
 def test_a_reader_that_is_gone_ends_the_command_as_sigpipe_does(
-    orders: ServedFake, words: tuple[str, ...]
+    orders: ServedFake, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     """`| head` is no error."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
-        ended = run_into(write_end, orders, words)
+        ended = run_into(write_end, orders, words, tmp_path)
     finally:
         os.close(write_end)
     assert (ended.returncode, ended.stderr) == (141, b"")
