@@ -94,7 +94,8 @@ class ThreadLoop:
 
 class DaemonPool(Executor):
     """As `ThreadPoolExecutor`, with daemon threads: a call that hangs does not keep its program
-    from exiting. Threads are started as they are needed.
+    from exiting, and an error that leaves its `with` block does not wait for the calls. Threads are
+    started as they are needed.
     """
 
     def __init__(self, max_threads: int, name: str) -> None:
@@ -131,6 +132,9 @@ class DaemonPool(Executor):
         if wait:
             for thread in self._threads:
                 thread.join()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self.shutdown(wait=error is None, cancel_futures=error is not None)
 
     def _run(self) -> None:
         while (work := self._next()) is not None:

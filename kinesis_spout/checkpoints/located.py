@@ -1,7 +1,6 @@
 """Finds positions in the stream, and counts the records between them. Blocks on the service."""
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
@@ -13,6 +12,7 @@ from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL, ShardInfo
+from kinesis_spout.threads import DaemonPool
 from state.position import SHARD_END, Position
 from state.sequence_number import SequenceNumber
 
@@ -61,7 +61,7 @@ END = Located(SHARD_END, None, at_shard_end=True)
 
 def for_each_shard(call: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
     """The answers for these items, of one shard each, in their order; several calls at a time."""
-    with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
+    with DaemonPool(MAX_CONCURRENT_SHARDS, "shards") as pool:
         return list(pool.map(call, items))
 
 

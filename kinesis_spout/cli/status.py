@@ -4,7 +4,6 @@ application in ZooKeeper. Read-only.
 
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -48,6 +47,7 @@ from kinesis_spout.inspection.status import (
     verdict_sentence,
 )
 from kinesis_spout.inspection.wording import are, brief, cut_expiry, short_shard, shortened
+from kinesis_spout.threads import DaemonPool
 from state.errors import StoredDataError, StreamMismatchError
 
 SHOWN = 20
@@ -191,7 +191,7 @@ def look_at_all(
 
         if window_s and named and not is_silent:
             say_watching(window_s)
-        with ThreadPoolExecutor(MAX_CONCURRENT_LOOKS) as pool:
+        with DaemonPool(MAX_CONCURRENT_LOOKS, "looks") as pool:
             lines = list(pool.map(judged, named))
     return sorted(lines, key=lambda one: (-SEVERITY[one.verdict], one.application, one.stream))
 

@@ -7,7 +7,6 @@ question is repeated when the shard is throttled: its consumer comes first.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from kinesis_spout.errors import (
 from kinesis_spout.inspection.health import TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.wording import counted
+from kinesis_spout.threads import DaemonPool
 from state.process import state_of, stopped_jvm
 from state.store.view import StoredApplication
 
@@ -101,7 +101,7 @@ class TipReader:
         """The answers by shard. A shard that is gone has none."""
         pairs = [] if self.refused else list(wanted)
         self.throttled, self.unanswered = set(), {}
-        with ThreadPoolExecutor(MAX_CONCURRENT_CALLS) as pool:
+        with DaemonPool(MAX_CONCURRENT_CALLS, "tips") as pool:
             answers = pool.map(lambda pair: self._answer(*pair), pairs)
             return {
                 shard_id: answer

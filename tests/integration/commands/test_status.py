@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.testing import slow
 from state.position import TRIM_HORIZON, Position
 from state.process import this_process
 from state.sequence_number import SequenceNumber
@@ -19,8 +22,10 @@ from state.store.identity import StartPin
 from state.store.shard_states import StateChange
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import serve
-from tests.support.shell.consuming import run
+from tests.support.shell.command_line import command_line, environment
+from tests.support.shell.consuming import connection, run
 from tests.support.shell.operators_shell import Shell
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +131,27 @@ def test_a_position_that_stands_still_while_the_stream_moves_is_stalled(
     unknown = look(shell, "explain", "99", "--window", "0s")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "does not list shard shardId-000000000099" in unknown.stderr.replace("\n", " ")
+
+
+def test_ctrl_c_ends_a_watch_while_a_shard_does_not_answer(
+    shell: Shell, store: ZookeeperStateStore
+) -> None:
+    """It waits for no answer."""
+    behind_by_a_minute(shell.fake, store)
+    shell.fake.model.faults.add(slow(25.0), operation="GetRecords", times=None)
+    place = ("--application", "etl", "--stream", "orders", "--zookeeper", shell.zookeeper)
+    with subprocess.Popen(
+        command_line("status", "--watch", *place),
+        env=environment(**connection(shell.fake)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        wait_until(lambda: bool(shell.fake.model.faults.struck), timeout_s=60)
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(15) == 130
+        finally:
+            process.kill()
 
 
 def test_without_an_application_all_of_them_are_shown_the_worst_first(
