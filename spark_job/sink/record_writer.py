@@ -257,7 +257,10 @@ class RecordWriter:
     def _target(self, stream: str | None) -> TargetStream:
         """The target of a row: the stream that it names, or the one of the option."""
         if stream not in self._targets:
-            ref = self._settings.stream or StreamRef.of(stream or "")
+            try:
+                ref = self._settings.stream or StreamRef.of(stream or "")
+            except ConfigError as exc:
+                raise exc.respelt("streamName", "column") from None
             aws = self._surroundings.around(self._settings.aws, ref)
             settings = replace(self._settings, aws=aws)
             self._targets[stream] = TargetStream(settings, ref, self._clock)

@@ -191,6 +191,17 @@ def test_rows_name_their_streams_where_no_option_does(
     assert numbers(on_stream(client, "other")) == [2]
 
 
+@pytest.mark.parametrize("name", ["two words", "", "arn:aws:s3:::bucket"])
+def test_a_bad_stream_name_of_a_row_is_said_of_the_column(
+    served: tuple[str, FakeKinesis, Any], name: str
+) -> None:
+    """No option has it."""
+    rows = pa.record_batch({"data": [b"1"], "streamName": [name]})
+    to = SinkSettings.from_options(options_of(served[0]))
+    with pytest.raises(ConfigError, match=f"^column streamName: '{name}' is not a "):
+        write(to, rows, columns=SinkColumns(0, None, None, 1))
+
+
 def test_nothing_of_a_batch_with_an_unwritable_row_is_put(
     served: tuple[str, FakeKinesis, Any],
 ) -> None:
