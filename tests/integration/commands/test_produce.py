@@ -87,10 +87,10 @@ def test_invalid_lines_are_reported_and_the_others_are_put(orders: ServedFake) -
     assert ended.returncode == 1
     *notes, put, error = ended.stderr.splitlines()
     assert [note.split()[:3] for note in notes] == [
-        ["note:", "line", str(number)] for number in (2, 3, 4, 5)
+        ["note:", "line", f"{number}:"] for number in (2, 3, 4, 5)
     ]
     assert put == "put 1 record on stream orders"
-    assert error.startswith("error: 4 lines were not put; correct these lines")
+    assert error.startswith("error: 4 lines were not put; correct the lines")
     assert "secret" not in ended.stderr
     assert held(orders) == [("k", b"good")]
 
@@ -103,7 +103,7 @@ def test_a_line_that_is_larger_than_a_record_may_be_is_named_and_the_others_are_
     ended = run(orders, "produce", "orders", stdin=b"\n".join(lines))
     assert ended.returncode == 1
     assert ended.stderr.startswith(
-        "note: line 14 has 11,534,336 bytes, but a record and its partition key may have at most "
+        "note: line 14: the line has 11,534,336 bytes, but a record and its partition key may have "
     )
     assert "put 19 records" in ended.stderr
     assert len(held(orders)) == 19
