@@ -90,7 +90,7 @@ def _installed(directory: Path, npm: str) -> Path:
     if done.returncode:
         pins.unlink()
         raise EmulatorError(
-            f"npm could not install kinesis-local into {directory}; npm said: "
+            f"npm could not install kinesis-local into {directory}; npm reported: "
             f"{done.stderr.strip()[-500:]}"
         )
     return package

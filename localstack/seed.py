@@ -160,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
         print(*lines, sep="\n")
     except (SeedError, BotoCoreError, ClientError) as error:
         print(
-            f"{options.stream} at {options.endpoint} did not get all records: {error}",
+            f"stream {options.stream} at {options.endpoint} does not contain all records: {error}",
             file=sys.stderr,
         )
         return 1

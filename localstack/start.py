@@ -60,7 +60,7 @@ def in_docker() -> Iterator[list[str]]:
     try:
         if subprocess.run([*COMPOSE, "up", "--detach", "--wait"], check=False).returncode:
             raise runtime.LocalStackError(
-                "docker compose could not start the services; its output is above"
+                "docker compose could not start the services; see its output above"
             )
         yield [
             f"Kinesis is at http://127.0.0.1:{_PORT}, ZooKeeper at {ENSEMBLE}",
@@ -75,7 +75,7 @@ def without_docker(port: int) -> Iterator[list[str]]:
     """The pip runtime, which is set up first if necessary. Yields lines for the user."""
     if set_up.main(["--localstack"]):
         raise runtime.LocalStackError(
-            "LocalStack's pip runtime could not be set up; its output above says why"
+            "LocalStack's pip runtime could not be set up; see its output above"
         )
     with runtime.running(runtime.DEFAULT_DIRECTORY / "localstack.log", port=port) as service:
         yield [f"Kinesis is at {service.endpoint_url}", f"log: {service.log}"]
@@ -84,7 +84,7 @@ def without_docker(port: int) -> Iterator[list[str]]:
 def main(arguments: Sequence[str]) -> int:
     """Serve until SIGINT or SIGTERM. Returns 1 after one sentence when nothing could be started."""
     parser = argparse.ArgumentParser(
-        prog="localstack.start", description="A local Kinesis until Ctrl-C."
+        prog="localstack.start", description="Run a local Kinesis until Ctrl-C."
     )
     parser.add_argument(
         "--pip", action="store_true", help="use the pip runtime even if Docker is installed"
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
         "--port",
         type=int,
         default=_PORT,
-        help="port of the pip runtime; 0 chooses a free one (default: %(default)s)",
+        help="port of the pip runtime; 0 chooses a free port (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
     stop = {signal.SIGINT, signal.SIGTERM}

@@ -286,18 +286,17 @@ def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
     sequence = goal.position.sequence
     if sequence is None or goal.was_there:
         return
-    first, why = None, f": its sequence numbers start at {shard.starting_sequence}"
+    missing = f"shard {shard.shard_id} has no record {sequence.whole}"
+    first, why = None, f"{missing}: its sequence numbers start at {shard.starting_sequence}"
     if sequence.whole >= shard.starting_sequence:
-        why = " and no later record"
+        why = f"{missing} and no later record"
         try:
             first = search.locate(Position.at(sequence.whole)).first
         except RequestRefusedError as exc:
-            why = f": {exc.message}"
+            why = f"{missing}: {exc.message}"
     if first is None:
-        raise MoveRefusedError(
-            f"shard {shard.shard_id} has no record {sequence.whole}{why}",
-            "pass the sequence number of one of the shard's records, or a time",
-        )
+        remedy = "pass the sequence number of one of the shard's records, or a time"
+        raise MoveRefusedError(why, remedy)
     if not first.shares_record(sequence):
         is_oldest = first == search.locate(TRIM_HORIZON).first
         notes.append(

@@ -59,7 +59,7 @@ def verdict_text(verdict: Verdict) -> str:
 def overview(verdicts: Iterable[Verdict]) -> Table:
     """A row for each verdict. `recovered`: after the fault that took longest."""
     table = _table("drill", "verdict")
-    columns = "records delivered acked letters lost again unexplained recovered drained"
+    columns = "records delivered acked letters lost duplicates unexplained recovered drained"
     for column in columns.split():
         table.add_column(column, justify="right")
     for one in verdicts:
