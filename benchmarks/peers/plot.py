@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 # Scenario, metric, title: two panels in a row.
 PANELS = (
-    ("backlog-100", "rate", "Backlog, 100 B: records a second"),
-    ("backlog-100", "cpu", "Backlog, 100 B: CPU, us a record"),
-    ("backlog-1k", "rate", "Backlog, 1 KB: records a second"),
-    ("backlog-1k", "cpu", "Backlog, 1 KB: CPU, us a record"),
-    ("limits", "rate", "With the service's limits: records a second"),
+    ("backlog-100", "rate", "Backlog, 100 B: records per second"),
+    ("backlog-100", "cpu", "Backlog, 100 B: CPU per record, us"),
+    ("backlog-1k", "rate", "Backlog, 1 KB: records per second"),
+    ("backlog-1k", "cpu", "Backlog, 1 KB: CPU per record, us"),
+    ("limits", "rate", "With Kinesis's limits: records per second"),
     ("latency", "p50", "Arrival to visible batch: median, ms"),
 )
 PANEL_WIDTH, LABEL_WIDTH, BAR_WIDTH = 520, 225, 190
