@@ -322,7 +322,7 @@ print(len(pages), sum(page.count for page in pages))
     ("module", "reason"),
     [
         ("None", "kinesis_spout_native cannot be imported (import of kinesis_spout_native halted"),
-        ("types.SimpleNamespace(INTERFACE=0)", "kinesis_spout_native does not match this version"),
+        ("types.SimpleNamespace(INTERFACE=0)", "the installed kinesis_spout_native does not match"),
     ],
 )
 def test_without_the_native_decoder_one_line_of_the_log_says_so(module: str, reason: str) -> None:

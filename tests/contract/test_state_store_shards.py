@@ -130,7 +130,7 @@ def test_what_is_wrong_with_one_change_is_found_before_any_is_written(
 def test_a_shard_twice_in_one_write_is_refused(store_world: StoreWorld) -> None:
     """Two changes of one shard cannot both be based on what is stored."""
     store = owned(store_world)
-    with pytest.raises(ValueError, match="occurs twice"):
+    with pytest.raises(ValueError, match=r"contains a shard .* twice"):
         store.shard_states.save([StateChange(None, state_at(1)), StateChange(None, state_at(2))])
     known = store.shard_states.save([StateChange(None, state_at(1))])[0]
     with pytest.raises(ValueError, match="that it replaces belongs to shard"):

@@ -114,4 +114,4 @@ def test_a_reader_that_is_gone_ends_the_command_as_sigpipe_does(
 def test_a_consumer_that_is_not_there_is_one_sentence(orders: ServedFake) -> None:
     said = run(orders, "consumers", "remove", "orders", "nobody", "--yes")
     assert said.returncode == 1
-    assert "has no consumer nobody" in " ".join(said.stderr.split())
+    assert "has no registered consumer nobody" in " ".join(said.stderr.split())

@@ -305,20 +305,20 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
     ),
     "no array": (
         lambda b: acker.split(acker.anchor(b), "messageId", "x"),
-        "of type string; pass an array",
+        "has type string, not an array type",
     ),
     "no branches": (lambda b: acker.branch(acker.anchor(b), 0), "0 branches"),
     "a random key": (
         lambda b: acker.merge(acker.anchor(b), F.rand()),
-        "has a different value each time it is computed",
+        "has a different value each time Spark computes it",
     ),
     "no pair": (
         lambda b: acker.settle(acker.anchor(b)),  # type: ignore[arg-type]  # the mistake
-        "sink 1 passed to acker.settle is not a pair",
+        "argument 1 of acker.settle is not a pair",
     ),
     "no writer": (
         lambda b: acker.settle((acker.anchor(b), nothing), (b.df, "path")),  # type: ignore[arg-type]  # the mistake
-        "sink 2 passed to acker.settle is not a pair",
+        "argument 2 of acker.settle is not a pair",
     ),
     "settled twice": (
         lambda b: list(
@@ -357,7 +357,7 @@ WRITERS: dict[str, tuple[Callable[[DataFrame], object], str]] = {
         lambda f: f.foreachPartition(lambda rows: None),
         "ran no action on its frame",
     ),
-    "a part": (lambda f: f.limit(1).collect(), "sink 1 read other rows .* checked .3."),
+    "a part": (lambda f: f.limit(1).collect(), "sink 1 read 1 rows, .* the 3 rows"),
     "a look first": (lambda f: (f.take(1), f.collect()), "write the frame in the first action"),
 }
 
@@ -401,7 +401,7 @@ def test_rows_that_differ_between_check_and_write_fail_the_batch(
         rows = acker.anchor(batch)
         acker.settle((map_in_arrow(rows, fewer_later, rows.schema), loses_the_cache))
 
-    with pytest.raises(AckerError, match=r"read other rows .2. than the acker had checked .3."):
+    with pytest.raises(AckerError, match="read 2 rows, which are not the 3 rows"):
         run_batch(frame.coalesce(1), process)
 
 

@@ -394,6 +394,6 @@ def test_exhausted_records_stop_the_query_or_are_dropped_and_logged_without_thei
     with caplog.at_level(logging.WARNING, logger="kinesis_spout"):
         tracked_batches.run(process, on_exhausted="drop", retry_limit=0)
     (line,) = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
-    assert "2 records have no retry left and are dropped" in line
+    assert "2 records have no retry left, so they are dropped" in line
     assert "record 0" not in line
     assert tracked_batches.unresolved() == {}

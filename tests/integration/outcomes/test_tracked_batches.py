@@ -114,7 +114,7 @@ def test_rows_that_were_filtered_before_the_function_fail_the_batch(
 
     with pytest.raises(
         Exception,
-        match=r"frame contains .* of shard .* published .*filter and deduplicate only inside",
+        match=r"contains .* of shard .* published .*filter and deduplicate only inside",
     ):
         tracked_batches.play(src, lambda frame, batch: tracked(numbered(frame, "n > 5"), batch))
     assert tracked_batches.stream.checkpoints() == {}
@@ -345,9 +345,7 @@ def test_the_frame_of_one_stream_is_refused_by_a_source_of_several(
             batch.map_records(lambda record: 1 / (record.data != b"record 3"), "n double")
 
     tracked = several.tracked(process, dead_letter=DeadLetter.to(letters.extend))
-    with pytest.raises(
-        Exception, match=r"source of tracked.* does not belong to the source of tracked"
-    ):
+    with pytest.raises(Exception, match="does not belong to the source of tracked"):
         tracked_batches.play(stream.source(), tracked)
     assert stream.checkpoints() == {}
 

@@ -328,7 +328,7 @@ def check_records_without_keys(
 def test_the_sink_keeps_no_order_on_such_a_stream(auto: ServedFake) -> None:
     options = {"streamName": STREAM, "ordering": "key", **options_of(auto.endpoint_url)}
     source = RegisteredSource(options)
-    with pytest.raises(ConfigError, match=f"option ordering is key, but stream {STREAM} spreads"):
+    with pytest.raises(ConfigError, match=f"option ordering is key, but stream {STREAM} has"):
         source.writer(StructType().add("data", "binary"), overwrite=False)
 
 

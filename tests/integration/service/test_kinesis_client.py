@@ -383,7 +383,7 @@ FATAL = {
     "KMSAccessDeniedException": (AccessDeniedError, "kms:Decrypt"),
     "UnrecognizedClientException": (CredentialsError, "access key"),
     "InvalidSignatureException": (CredentialsError, "clock"),
-    "ExpiredIteratorException": (ExpiredIteratorError, "new iterator"),
+    "ExpiredIteratorException": (ExpiredIteratorError, "new shard iterator"),
     "InvalidArgumentException": (ExpiredIteratorError, "position"),
 }
 
@@ -674,7 +674,7 @@ KEYS = {"access_key_id": "a", "secret_access_key": "b"}
                 {},
                 {name: "wrk"},
                 CredentialsError,
-                f"profile wrk of {name} no AWS configuration file contains",
+                f"no AWS configuration file contains profile wrk of {name}",
             )
             for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
         ),

@@ -372,7 +372,7 @@ def test_a_write_that_cannot_work_is_sparks_error_with_our_sentence_and_puts_not
 ) -> None:
     register(spark)
     for columns, message in (
-        ("id AS data", "column data is of type bigint"),
+        ("id AS data", "column data has the type bigint"),
         ("repeat('x', 1100000) AS data", "row 1 of a batch.*1048576 bytes"),
     ):
         writer = spark.range(1).selectExpr(columns).write.format("kinesis")
