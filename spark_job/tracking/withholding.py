@@ -8,9 +8,11 @@ executors apply the rules to each shard's rows in the order of the sequence numb
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import compress
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -48,7 +50,7 @@ class ShardRules:
     """The rules of one shard.
 
     - `last_retry`: rows up to this number are retries; later rows are new.
-    - `exhausted`: ranges of numbers without attempts left, both ends inclusive.
+    - `exhausted`: ranges of numbers without attempts left, ascending, both ends inclusive.
     - `keys`: by hashed partition key, the number after which rows of that key are blocked.
     - `waits_after`: the number after which all rows are blocked.
     """
@@ -64,7 +66,8 @@ class ShardRules:
 
     def outcome(self, number: Number, key: str | None) -> Outcome | None:
         """Return why the row is withheld; None if it is not withheld. `key` is hashed."""
-        if any(first <= number <= last for first, last in self.exhausted):
+        at = bisect_right(self.exhausted, number, key=itemgetter(0)) - 1
+        if at >= 0 and number <= self.exhausted[at][1]:
             return Outcome.EXHAUSTED
         if self.waits_after is not None and number > self.waits_after:
             return Outcome.BLOCKED

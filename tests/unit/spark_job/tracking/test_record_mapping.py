@@ -360,6 +360,35 @@ def test_block_shard_holds_back_what_comes_after_a_retry_and_not_after_a_rejecti
         fails_alone(found, outcome, blocks=outcome is Outcome.RETRY)
 
 
+def test_a_row_is_not_compared_with_every_exhausted_record_of_its_shard() -> None:
+    """A plan may have thousands of these, and a batch many rows beside them."""
+    comparisons = 0
+
+    class Counted(tuple[int, int]):
+        __slots__ = ()
+
+        def __lt__(self, other: tuple[int, ...]) -> bool:
+            nonlocal comparisons
+            comparisons += 1
+            return tuple(self) < other
+
+        def __le__(self, other: tuple[int, ...]) -> bool:
+            nonlocal comparisons
+            comparisons += 1
+            return tuple(self) <= other
+
+        def __ge__(self, other: tuple[int, ...]) -> bool:
+            nonlocal comparisons
+            comparisons += 1
+            return tuple(self) >= other
+
+    rules = ShardRules(exhausted=tuple(((n, 0), (n, 5)) for n in range(0, 4_000, 2)))
+    found = [rules.outcome(Counted(number), None) for number in ((0, 0), (20, 5), (20, 6), (21, 0))]
+    assert found == [Outcome.EXHAUSTED, Outcome.EXHAUSTED, None, None]
+    assert rules.outcome(Counted((9_999, 0)), None) is None
+    assert comparisons < 100
+
+
 def test_exhausted_rows_are_not_tried_and_a_note_holds_the_record_and_its_ordinal() -> None:
     rules = {"s": ShardRules(last_retry=(2, 0), exhausted=(((2, 0), (2, 0)),))}
     found = mapped(one_row, rows(1), rows(2, 3), rules=rules)
