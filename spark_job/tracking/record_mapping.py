@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from spark_job.tracking.withholding import Number
 
@@ -405,7 +405,11 @@ class OutputColumns:
         row = self._row(output)
         if row is not None:
             return [row]
-        if isinstance(output, str | bytes | bytearray) or not isinstance(output, Iterable):
+        # Any other iterable iterates over its own fields, as a model of Pydantic does: each name
+        # with its value would be a row of two columns.
+        if isinstance(output, str | bytes | bytearray) or not isinstance(
+            output, Iterator | Collection
+        ):
             raise WrongOutputError(
                 f"the function returned {_kind(output)}; it may return {_ACCEPTED}"
             )

@@ -212,6 +212,13 @@ class Unfit:
     __index__ = __str__ = __len__ = __iter__ = __float__  # type: ignore[assignment]  # so do they
 
 
+class Model:
+    """It iterates over its fields, as a model of Pydantic."""
+
+    def __iter__(self) -> Iterator[tuple[str, object]]:
+        return iter([("id", 1.0), ("total", 2.0)])
+
+
 class OwnRetry(Retry):
     """What a library may make of it: it does not call the class above it."""
 
@@ -226,6 +233,7 @@ WRONG_OUTPUTS: tuple[tuple[object, str], ...] = (
     ({"id": None, "total": 1.0}, "is None, and the schema says NOT NULL"),
     (("a",), "a tuple of 1; the schema has 2 columns"),
     ("secret", "the function returned a str; it may return a dict"),
+    (Model(), "the function returned a Model; it may return a dict"),
     ([{"id": "a", "total": 1.0}, 5], "the function returned an int among its rows"),
     ({"id": "half \ud83d", "total": 1.0}, ""),
     ({"id": Unfit(), "total": 1.0}, ""),
