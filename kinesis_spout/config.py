@@ -294,7 +294,7 @@ def _amount(text: str, units: dict[str, int], option: str, rule: str, remedy: st
         int(fraction) * factor // 10 ** len(fraction) if fraction else 0
     )
     if amount > _MAX_AMOUNT:
-        raise ConfigError.of(option, "is too large", text)
+        raise ConfigError.of(option, "is too large", text, remedy="pass a smaller value")
     return amount
 
 

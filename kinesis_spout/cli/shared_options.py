@@ -34,6 +34,7 @@ from state.zookeeper.security import ZookeeperSecurity
 # The options of the Spark reader that a command takes by `--option`.
 AWS = {name: option for name, option in SHARED.items() if name in AwsConfig.__dataclass_fields__}
 CONNECTION_OPTIONS = AWS | SECURITY
+MAX_WAIT_S = 366 * 86_400.0  # far below what a thread can wait
 
 
 # declaring options --------------------------------------------------------------------------------
@@ -71,9 +72,12 @@ def duration_option(text: str, default: str, **more: Any) -> Any:
 
 def _seconds(text: str) -> float:
     try:
-        return parse_duration_ms(text, option="") / 1000
+        seconds = parse_duration_ms(text, option="") / 1000
     except ConfigError as exc:
         raise typer.BadParameter(f"{exc.problem.removeprefix(': ')}; {exc.remedy}") from exc
+    if seconds > MAX_WAIT_S:
+        raise typer.BadParameter(f"{text!r} is too large; pass a smaller value")
+    return seconds
 
 
 def scheme_flag(panel: str | None = None) -> Any:

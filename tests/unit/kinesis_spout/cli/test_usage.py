@@ -78,6 +78,8 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
         ("reset --stream s --zookeeper 127.0.0.1:1", "--application"),
         ("reset --application a --stream s --zookeeper 'no server'", "no server"),
         (f"pause {PLACE} --timeout long", "long"),
+        (f"pause {PLACE} --timeout 9999999999h", "'9999999999h' is too large; pass a smaller"),
+        (f"ui {PLACE} --window 99999999999999h", "is too large; pass a smaller value"),
         (f"checkpoint history {PLACE} --since -999999999d", "-999999999d"),
         ("redrive dead --yes --since LATEST", "is not a time"),
         ("redrive dead --yes --limit 0", "--limit"),
