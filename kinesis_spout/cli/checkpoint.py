@@ -19,6 +19,7 @@ from kinesis_spout.checkpoints.application_moves import (
     read_history,
     write_moves,
 )
+from kinesis_spout.checkpoints.located import NONE
 from kinesis_spout.checkpoints.moves import Move, RequestedPosition
 from kinesis_spout.checkpoints.record import Skip, find_skip, unresolved_records, write_skip
 from kinesis_spout.cli.exit_codes import CliError, stdout_errors
@@ -51,7 +52,7 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.dead_letter.letter import Letter, LetterFile, moment
 from kinesis_spout.inspection.status import shards_json, stored_shard
-from kinesis_spout.inspection.wording import counted
+from kinesis_spout.inspection.wording import counted, visible
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.data_loss import times_of
 from state.codec.exported import decode_export, encode_export
@@ -278,7 +279,7 @@ def move_lines(move: Move) -> Iterator[str]:
         dropped = f", {move.dropped} of them unresolved" if move.dropped else ""
         if move.skips:
             yield f"  skips {records_of(move.skipped)}"
-        elif move.repeated.records:
+        elif move.repeated != NONE:
             yield f"  repeats {records_of(move.repeated)}{dropped}"
         else:
             yield "  no record is skipped or repeated"
@@ -313,13 +314,16 @@ def reset(op: Operation) -> None:
     location.
     """
     application, identity = f"application {op.place.application} {op.on_stream}", op.store.identity
-    states = op.store.shard_states.load()
-    if not states and identity.read_start(also_unfinished=True) is None:
-        say(f"{application} has no state: nothing to reset")
-        return
-    say(f"{application} has state of {counted(len(states), 'shard')}:")
-    for shard, stored in sorted(states.items()):
-        say(f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}")
+    try:
+        states = op.store.shard_states.load()
+        if not states and identity.read_start(also_unfinished=True) is None:
+            say(f"{application} has no state: nothing to reset")
+            return
+        say(f"{application} has state of {counted(len(states), 'shard')}:")
+        for shard, stored in sorted(states.items()):
+            say(f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}")
+    except StoredDataError as exc:  # a reset is the remedy
+        say(f"{application} has state that cannot be read: {visible(exc.message)}")
     if op.confirmed("Remove this state?"):
         identity.reset(this_process(op.clock.now_ms()), timeout_s=OWNER_WAIT_S)
         say("removed")

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from kinesis_spout.checkpoints.application_moves import check_bound_stream, past_position
+from kinesis_spout.checkpoints.located import NONE
 from kinesis_spout.checkpoints.migration import kcl, spark_queries, storm_spout
 from kinesis_spout.checkpoints.migration.import_plan import Item, Origin, ShardImport, find_import
 from kinesis_spout.checkpoints.moves import RequestedPosition
@@ -220,7 +221,7 @@ def _lines(one: ShardImport, found: Changes) -> Iterator[str]:
     yield f"  source  {visible(one.stored)}"
     yield f"  before  {'no state' if before is None else before.read_position}"
     yield f"  after   {one.state.read_position}{arrival}"
-    repeats = f", repeats {records_of(one.repeated)}" if one.repeated.records else ""
+    repeats = f", repeats {records_of(one.repeated)}" if one.repeated != NONE else ""
     waiting = records_of(one.waiting, "waiting record")
     yield f"  reads {waiting}{repeats}, skips {records_of(one.skipped)}"
     if one.lost_until_ms is not None:

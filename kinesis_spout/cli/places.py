@@ -483,11 +483,16 @@ def write_file(file: Path, data: bytes, option: str = "", *, is_new: bool = Fals
     """
     try:
         with file.open("xb" if is_new else "wb") as opened:
-            opened.write(data)
-            if is_new:
-                opened.flush()
-                os.fsync(opened.fileno())
-                sync_folder(file.absolute().parent)
+            try:
+                opened.write(data)
+                if is_new:
+                    opened.flush()
+                    os.fsync(opened.fileno())
+                    sync_folder(file.absolute().parent)
+            except BaseException:
+                if is_new:  # a part of a backup is no backup, and would refuse the next one
+                    file.unlink()
+                raise
     except FileExistsError as exc:
         raise exists_already(file, option) from exc
     except OSError as exc:

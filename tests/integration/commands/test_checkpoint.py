@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from kazoo.client import KazooClient
 
 from state.position import PositionKind
 from state.process import this_process
@@ -36,6 +37,8 @@ def test_a_shard_is_set_back_and_read_again(shell: Shell) -> None:
     assert shown[:2] == [SHARD, f"  before  AFTER:{numbers[2]}"]
     assert shown[2].startswith(f"  after   AT:{numbers[1]}  (arrived 20")
     assert shown[3:] == ["  repeats 2 records", "nothing was written"]
+    uncounted = shell.checkpoint(*to, "--dry-run", "--count", "0").stdout.splitlines()
+    assert uncounted[3] == "  repeats more than 0 records"
     asked = shell.checkpoint(*to)
     assert (asked.returncode, asked.stdout.splitlines()[:4]) == (1, shown[:4])
     assert shell.consume() == []
@@ -115,6 +118,22 @@ def test_a_reset_shows_what_it_removes(shell: Shell) -> None:
     assert shell.checkpoint("reset", "--yes").stdout.splitlines() == [*dry[:2], "removed"]
     assert shell.states() == {}
     assert "nothing to reset" in shell.checkpoint("reset").stdout
+
+
+def test_a_state_that_cannot_be_read_can_be_reset(shell: Shell) -> None:
+    """As the error of the other commands advises."""
+    shell.put("a")
+    shell.consume()
+    client = KazooClient(shell.zookeeper)
+    client.start()
+    client.set(f"/kinesis-spout/etl/orders/{SHARD}/state", b"{")
+    client.stop()
+    client.close()
+    assert "or reset the application" in shell.checkpoint("show").stderr
+    said, *rest = shell.checkpoint("reset", "--yes").stdout.splitlines()
+    assert "has state that cannot be read: " in said
+    assert rest == ["removed"]
+    assert shell.consume() == ["a"]
 
 
 def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) -> None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import resource
 import shlex
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from kinesis_spout.cli.places import Operation, Place, command, folded_command, whole_command
+from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.places import (
+    Operation,
+    Place,
+    command,
+    folded_command,
+    whole_command,
+    write_file,
+)
 from kinesis_spout.cli.shared_options import (
     AWS,
     argument,
@@ -21,6 +31,9 @@ from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SECURITY
 from state.zookeeper.security import ZookeeperSecurity
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PLACE = Place(
     "my etl",
@@ -163,3 +176,15 @@ def test_an_error_names_an_option_as_its_user_gave_it(
     ended = CliRunner().invoke(app, ["orders", *given])
     assert ended.exit_code == 1
     assert ended.stderr == f"error: {spelt}: 'x' is wrong\n"
+
+
+def test_a_new_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
+    """The limit of a file's size stands for a full disk."""
+    limits, file = resource.getrlimit(resource.RLIMIT_FSIZE), tmp_path / "etl.json"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(CliError, match="cannot be written: File too large"):
+            write_file(file, b"more than ten bytes", "--to ", is_new=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not file.exists()
