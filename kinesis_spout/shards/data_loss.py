@@ -44,6 +44,7 @@ _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
 ACCEPT_LOSS = "set option failOnDataLoss to false"
 READ_ON = "The remaining records are read"
+SAME_LOSS_MS = 60_000  # time passes from the report of a loss to the read that it is about
 MAX_PROBED_PER_LISTING = 500  # each is a call to the service, inside one refresh
 
 
@@ -99,7 +100,7 @@ class DataLossDetector:
         self._missing: _Lasting[str] = _Lasting(lasting_s)
         self._unlisted: _Lasting[str] = _Lasting(lasting_s)
         self._holes: _Lasting[tuple[int, int]] = _Lasting(lasting_s)
-        self._reported: set[str] = set()
+        self._reported: dict[str, int] = {}  # when `check_retention` did, by shard
         self._reported_holes: set[tuple[int, int]] = set()
 
     def check_retention(
@@ -113,25 +114,32 @@ class DataLossDetector:
         """
         horizon_ms = self._horizon_ms()
         lapsed = {shard for shard, state in states.items() if expired_unread(state, horizon_ms)}
-        self._reported -= states.keys() - lapsed  # read on since: what expires now is another loss
-        if not self._reported.issuperset(lapsed.intersection(shards)):
+        for shard in states.keys() - lapsed:  # read since then: a later expiry is another loss
+            self._reported.pop(shard, None)
+        if not self._reported.keys() >= lapsed.intersection(shards):
             new = [shard for shard in sorted(lapsed) if shard not in self._reported]
             self.report(
                 f"shards of stream {self._stream} have not been read for longer than the retention "
                 f"of {retention_ms // 3_600_000} h: {_with_positions(new, states, horizon_ms)}"
             )
-            self._reported.update(new)
+            self._reported |= dict.fromkeys(new, horizon_ms + retention_ms)
         self.checked_until_ms |= dict.fromkeys(shards, horizon_ms)
 
-    def report_lapsed(self, shards: Sequence[str], states: Mapping[str, ShardState]) -> None:
-        """Report shards of which records may have expired before a task read them. Raises
-        `DataLossError` where `failOnDataLoss` is true.
+    def report_lapsed(self, lapsed: Mapping[str, int], states: Mapping[str, ShardState]) -> None:
+        """Report shards whose records may have expired before a read. `lapsed`: the service's times
+        of these reads, by shard. A read soon after `check_retention` has reported the shard belongs
+        to the same loss. Raises `DataLossError` if `failOnDataLoss` is true.
         """
-        known = (shard for shard in shards if shard in states)
-        self.report(
-            f"shards of stream {self._stream} were read after some of their records had expired: "
-            f"{_with_positions(known, states, self._horizon_ms())}"
-        )
+        known = [
+            shard
+            for shard, read_ms in lapsed.items()
+            if shard in states and read_ms > self._reported.get(shard, -SAME_LOSS_MS) + SAME_LOSS_MS
+        ]
+        if known:
+            self.report(
+                f"shards of stream {self._stream} were read after some of their records had "
+                f"expired: {_with_positions(known, states, self._horizon_ms())}"
+            )
 
     def check_never_read(
         self, lineage: ShardLineage, pin: StartPin, *, has_begun: Callable[[], bool]

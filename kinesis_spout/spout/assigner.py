@@ -30,7 +30,7 @@ from state.store.ownership import TaskShare
 from state.store.runs import SPOUT, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable
 
     from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.emission import AssignedShard
@@ -382,18 +382,18 @@ class SpoutAssigner:
         emitted before that. Raises `DataLossError` if `fail_on_data_loss` is true.
         """
         with self._scheduler.changed:
-            lapsed = []
+            lapsed: dict[str, int] = {}
             for shard_id, assigned in self._scheduler.assigned.items():
                 lapse = assigned.shard.pages.lapse
                 lapse.retention_ms = self.catalog.stream.retention_ms  # it may have been changed
                 if lapse.lapsed_ms is not None:
-                    lapsed.append(shard_id)
+                    lapsed[shard_id] = lapse.lapsed_ms
         if lapsed:
             self.catalog.loss.report_lapsed(lapsed, self.catalog.view.lineage.states)
             with self._scheduler.changed:
                 self._acknowledge(lapsed)
 
-    def _acknowledge(self, shard_ids: Sequence[str]) -> None:
+    def _acknowledge(self, shard_ids: Iterable[str]) -> None:
         """Continue to read shards whose losses were reported. Hold `changed`."""
         stream, scheduler = self.catalog.stream, self._scheduler
         for shard_id in shard_ids:

@@ -139,7 +139,7 @@ class StreamPlans:
             )
         seen = [] if unreported or plan is None else _seen(results, report, plan_id)
         planned = {} if plan is None else plan.slices
-        if lapsed := [read.shard_id for read in seen if read.lapsed_ms is not None]:
+        if lapsed := {read.shard_id: read.lapsed_ms for read in seen if read.lapsed_ms is not None}:
             self._catalog.loss.report_lapsed(lapsed, self._catalog.view.lineage.states)
         if report is None:  # a tracked batch has dead-lettered expired records
             _warn_of_gone(seen, planned)

@@ -79,6 +79,30 @@ def test_a_shard_of_the_pin_is_loss_also_where_a_crash_came_between_the_first_st
         assert set(job.states()) == {shard(0), shard(2), shard(3)}
 
 
+@pytest.mark.parametrize(("wait_s", "count"), [(20.0, 1), (HOUR_S, 2)])
+def test_what_expires_between_the_report_of_a_loss_and_its_read_is_of_the_same_loss(
+    wait_s: float, count: int
+) -> None:
+    """Time passes from each plan to its tasks. After a long time it is a loss of its own."""
+    with simulated(shards=1) as job:
+        job.put(5)
+        plan = next_plan(driver := job.coordinator())
+        run(job, driver, plan)
+        next_plan(driver, plan)
+        driver.close()
+        job.clock.advance(2 * DAY_S)
+        job.put(5)
+        driver = job.coordinator(fail_on_data_loss=False)
+        plan = next_plan(driver, plan)
+        job.clock.advance(wait_s)
+        run(job, driver, plan)
+        next_plan(driver, plan)
+        with closing(job.store()) as store:
+            said = [one.says for one in store.runs.read()[None].losses]
+        assert "for longer than the retention of 24 h" in said[0]
+        assert len(said) == count
+
+
 @in_both_modes
 def test_a_finished_shard_of_the_pin_is_no_loss_when_its_state_is_removed(
     read_mode: dict[str, Any],
