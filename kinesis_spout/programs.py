@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shlex
 import sys
 import sysconfig
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 DISTRIBUTION = "kinesis-spout"
+_REQUIREMENT = re.compile(r"([^<>=!~]+)(.*)")  # the package, and the bounds of its version
 OUR_FOLDER = Path(__file__).resolve().parents[1]
 
 
@@ -31,8 +33,12 @@ def how_to_install(*extras: str, folder: Path = OUR_FOLDER) -> str:
     a checkout, or else from the metadata of the distribution that is installed there.
     """
     needed = _of_checkout(folder) or _of_distribution(folder)
-    packages = dict.fromkeys(package for extra in extras for package in needed.get(extra, ()))
-    if packages:
+    bounds_of: dict[str, dict[str, None]] = {}  # two extras may need the same package
+    for package in (each for extra in extras for each in needed.get(extra, ())):
+        name, bounds = _REQUIREMENT.findall(package)[0]
+        bounds_of.setdefault(name, {}).update(dict.fromkeys(filter(None, bounds.split(","))))
+    if bounds_of:
+        packages = [f"{name}{','.join(bounds)}" for name, bounds in bounds_of.items()]
         return f"run pip install {' '.join(map(shlex.quote, packages))}"
     plural = "extras" if len(extras) > 1 else "extra"
     return (

@@ -89,7 +89,7 @@ PROJECT = """
 [project]
 name = "{name}"
 [project.optional-dependencies]
-spark = ["pyspark>=4.2"]
+spark = ["pyspark>=4.2", "pandas>=2.2.2"]
 local = ["pandas<3,>=2.2.2", "moto[server]>=5.1"]
 """
 METADATA = """Metadata-Version: 2.1
@@ -97,6 +97,7 @@ Name: kinesis-spout
 Version: 0.1.0
 Requires-Dist: boto3>=1.36
 Requires-Dist: pyspark>=4.2; extra == 'spark'
+Requires-Dist: pandas>=2.2.2; extra == 'spark'
 Requires-Dist: pandas<3,>=2.2.2 ; extra == "local"
 Requires-Dist: moto[server]>=5.1; extra == 'local'
 """
@@ -104,7 +105,9 @@ Requires-Dist: moto[server]>=5.1; extra == 'local'
 
 @pytest.mark.parametrize("where", ["a checkout", "installed", "installed beside another project"])
 def test_the_packages_of_the_extras_are_named(tmp_path: Path, where: str) -> None:
-    """Never our name: the index has no package of ours under it, it would be somebody else's."""
+    """Each once, with the bounds of all the extras. Never our name: the index has no package of
+    ours under it, it would be somebody else's.
+    """
     if where != "a checkout":
         info = tmp_path / "kinesis_spout-0.1.0.dist-info"
         info.mkdir()
@@ -113,7 +116,7 @@ def test_the_packages_of_the_extras_are_named(tmp_path: Path, where: str) -> Non
         name = "kinesis-spout" if where == "a checkout" else "another"
         (tmp_path / "pyproject.toml").write_text(PROJECT.format(name=name))
     assert how_to_install("spark", "local", folder=tmp_path) == (
-        "run pip install 'pyspark>=4.2' 'pandas<3,>=2.2.2' 'moto[server]>=5.1'"
+        "run pip install 'pyspark>=4.2' 'pandas>=2.2.2,<3' 'moto[server]>=5.1'"
     )
     assert how_to_install("local", folder=tmp_path).startswith("run pip install 'pandas<3,")
 
