@@ -145,8 +145,8 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
         notes=(
-            "the shard has expired before its children were listed, so the children's records are "
-            "not read"
+            "the shard expired before its children were listed, so the children's records are not "
+            "read"
             if state.end_was_read
             else "the stream no longer lists the shard, so its unread records cannot be read",
         ),

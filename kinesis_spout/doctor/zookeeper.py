@@ -79,7 +79,9 @@ class Ensemble:
     def check_session(self) -> Finding:
         granted_s = self._tree.session_timeout_s() or SESSION_TIMEOUT_S
         if granted_s >= SESSION_TIMEOUT_S:
-            return ok(f"opened; the session ends {granted_s:g} s after a crash")
+            return ok(
+                f"a session was opened; ZooKeeper ends a session {granted_s:g} s after a crash"
+            )
         wanted = f"{SESSION_TIMEOUT_S:g} s were requested"
         granted = f"the server grants a session timeout of {granted_s:g} s; {wanted}"
         effect = "a job that pauses for longer loses its ownership"

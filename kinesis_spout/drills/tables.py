@@ -37,11 +37,11 @@ def verdict_text(verdict: Verdict) -> str:
     ]
     if delays is not None:
         what = (
-            "from the put of a record to its first delivery; 99 % within "
+            "median time from the put of a record to its first delivery; 99 % within "
             f"{_seconds(delays.p99_s)}, at most {_seconds(delays.max_s)}"
         )
         figures.append((_seconds(delays.median_s), what))
-    figures.append((_seconds(verdict.drained_s), "to drain at the end"))
+    figures.append((_seconds(verdict.drained_s), "to process the remaining records at the end"))
     count = len(verdict.broken)
     end = "ok" if verdict.ok else f"{count} {'guarantee' if count == 1 else 'guarantees'} broken"
     return "\n".join(

@@ -198,7 +198,7 @@ def wake_workers_late(world: World) -> None:
         resume(late)
         world.wait(_AWAKE_S)
         if _published(world) != published:
-            raise DrillError("a worker has published records of a plan that was closed")
+            raise DrillError("a worker has published records of a closed batch")
         left = sum(runs(one) for one in late)
         world.notes.append(
             f"{len(late)} workers of the killed driver continued after their batch was closed; "

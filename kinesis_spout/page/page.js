@@ -193,7 +193,7 @@ function applicationView() {
 function shardView(shardId) {
   const { status, lanes, explain } = data;
   const one = status.shards.find((each) => each.shardId === shardId);
-  if (!one) return [[head(el("h1", {}, "No such shard"))], []];
+  if (!one) return [[head(el("h1", {}, "The shard does not exist"))], []];
   document.title = visible(`${one.health}: ${cut(shardId)}`);
   // A file has no more than the first causes and records; a server has those of the shard.
   const own = data.shard?.shardId === shardId ? data.shard : null;
@@ -238,7 +238,7 @@ function applicationsView() {
       "Stream", "Verdict"), ["Why"], ...numbers("Lag", "Unresolved"), ...shorts("Owner")], rows)], []];
 }
 
-const missingView = () => [[toAll(), el("h1", {}, "There is no such application")], []];
+const missingView = () => [[toAll(), el("h1", {}, "The application does not exist")], []];
 const waitingView = () => [[toAll(), el("h1", {}, "Observing the application …"),
   data.trouble ? warning(value(data.trouble.says, 600)) : null], []];
 
@@ -266,9 +266,10 @@ function drillFigures({ verdict }) {
     [verdict.letters, "dead letters"], ...(verdict.undone === null ? mustBeNone : []),
     [verdict.deliveries, "deliveries"], [verdict.failed, "failures"],
     [verdict.duplicates, "redelivered"],
-    [seconds(verdict.delays?.median_s), "from put to delivery, median"],
-    [seconds(verdict.delays?.p99_s), "from put to delivery, 99 %"],
-    ...(verdict.undone === null ? [[seconds(verdict.drained_s), "to drain at the end"]] : [])];
+    [seconds(verdict.delays?.median_s), "median time from put to delivery"],
+    [seconds(verdict.delays?.p99_s), "time from put to delivery, 99 %"],
+    ...(verdict.undone === null
+      ? [[seconds(verdict.drained_s), "for remaining records at the end"]] : [])];
   return el("dl", { class: "figures" }, figures.map((pair) =>
     el("div", { class: mustBeNone.includes(pair) && pair[0] ? "bad" : null }, el("dt", {}, pair[1]),
       el("dd", {}, typeof pair[0] === "number" ? count(pair[0]) : pair[0]))));
@@ -286,7 +287,7 @@ function drillPictures({ verdict, lanes, spanMs }) {
     return found.map((many, at) => [(at + 0.5) * width, (many * 1000) / width]);
   };
   const noted = lanes.map((one) => ({ ...one, note: `${count(one.totals.put)} put` +
-    (one.totals.again ? `, ${count(one.totals.again)} again` : "") }));
+    (one.totals.again ? `, ${count(one.totals.again)} redelivered` : "") }));
   return [el("h2", {}, "Shards over time"), timeline(noted, 0, spanMs, { bands }),
     el("h2", {}, "Throughput"), el("div", { class: "charts" },
       chart("Records per second", 0, spanMs, [["puts", "put", rate("put")],
@@ -314,7 +315,7 @@ function drillTables({ verdict, lanes, unexplained, letters }) {
     name(one.shardId), name(one.sequence), `${one.step} at ${duration(one.atMs)}`, name(one.run),
     `${one.earlierStep} at ${duration(one.earlierMs)}`, name(one.earlierRun)]),
   verdict.unexplained, "repeat", [["Key and number"], ["Shard"], ["Sequence number"], ["Repeated"],
-    ["By"], ["Before that"], ["By"]]),
+    ["By"], ["Earlier"], ["Earlier by"]]),
   part("Dead letters by reason", letters.map((one) => [value(one.reason || "no reason given", 300),
     count(one.records), one.least === one.most ? one.most : `${one.least} to ${one.most}`,
     value(one.example)]), letters.length, "reason", [["Reason"], ...numbers("Records", "Attempts"),
@@ -325,7 +326,8 @@ function drillTables({ verdict, lanes, unexplained, letters }) {
     one.endedMs === null ? "open" : duration(one.endedMs),
     ...["put", "read", "again", "failed", "letter", "left"].map((key) => count(one.totals[key]))]),
   lanes.length, "shard", [["Shard"], ["Parents"], ...numbers("Created at", "Closed at", "Put",
-    "Delivered", "Again", "Failures", "Dead letters", "Not checkpointed")], "No shard was seen.")];
+    "Delivered", "Redelivered", "Failures", "Dead letters", "Not checkpointed")],
+  "No shard was seen.")];
 }
 
 function drillView() {

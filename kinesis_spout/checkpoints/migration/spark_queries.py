@@ -179,8 +179,8 @@ class _End(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
                 ) from exc
         if kind not in {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"}:
             raise MigrationError(
-                f"{where} is a {self.iterator_type!r}, which this version of kinesis-spout does "
-                "not support",
+                f"{where} has the iterator type {self.iterator_type!r}, which this version of "
+                "kinesis-spout does not support",
                 GIVE_UNCHANGED,
             )
         number = number_in(self.iterator_position, where)
