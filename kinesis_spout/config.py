@@ -106,8 +106,7 @@ class StreamRef:
             if match is None:
                 raise ConfigError.of(
                     "streamArn",
-                    "is not the ARN of a Kinesis stream",
-                    arn,
+                    f"{arn!r} is not the ARN of a Kinesis stream",
                     remedy="expected arn:aws:kinesis:<region>:<account>:stream/<name>",
                 )
             return cls(match["name"], arn)
@@ -118,8 +117,7 @@ class StreamRef:
         if not _STREAM_NAME.fullmatch(name):
             raise ConfigError.of(
                 "streamName",
-                "is not a valid name of a Kinesis stream",
-                name,
+                f"{name!r} is not a valid name of a Kinesis stream",
                 remedy="use 1 to 128 letters, digits, underscores, dots and dashes",
             )
         return cls(name)
@@ -137,8 +135,7 @@ class StreamRef:
         if region is not None and self.region is not None and region != self.region:
             raise ConfigError.of(
                 "region",
-                f"is not the region of the stream {self.arn}",
-                region,
+                f"{region!r} is not the region of the stream {self.arn}",
                 remedy="omit option region, because the ARN of the stream contains the region",
             )
         return region or self.region
@@ -160,10 +157,10 @@ class ReadRate:
         # The service allows 5; emulators and tests have no limit.
         if not 0 < self.reads_per_second <= 1_000:
             raise ConfigError.of(
-                "reads_per_second", "must be above 0 and at most 1000", self.reads_per_second
+                "reads_per_second", f"{self.reads_per_second!r} must be above 0 and at most 1000"
             )
         if not (self.bytes_per_second > 0 and math.isfinite(self.bytes_per_second)):
-            raise ConfigError.of("bytes_per_second", "must be above 0", self.bytes_per_second)
+            raise ConfigError.of("bytes_per_second", f"{self.bytes_per_second!r} must be above 0")
 
     def own_limits(self) -> tuple[float | None, float | None]:
         """Reads and bytes a second; each None where it is the service's limit, or above that."""
@@ -183,7 +180,7 @@ def parse_duration_ms(text: str, *, option: str) -> int:
         text,
         _DURATION_MS,
         option,
-        "is not a duration",
+        f"{text!r} is not a duration",
         "use a number with the unit ms, s, m or h, like 5s",
     )
 
@@ -216,7 +213,7 @@ def parse_size_bytes(text: str, *, option: str) -> int:
         text,
         _SIZE_BYTES,
         option,
-        "is not a size",
+        f"{text!r} is not a size",
         "use a number with the unit KB, MB, GB, KiB, MiB or GiB, like 64MiB",
     )
 
@@ -228,7 +225,7 @@ def parse_bool(text: str, *, option: str) -> bool:
             return True
         case "false":
             return False
-    raise ConfigError.of(option, "must be true or false", text)
+    raise ConfigError.of(option, f"{text!r} must be true or false")
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -288,13 +285,13 @@ def _amount(text: str, units: dict[str, int], option: str, rule: str, remedy: st
     match = _AMOUNT.fullmatch(text)
     factor = units.get(match[2].lower()) if match else None
     if match is None or factor is None:
-        raise ConfigError.of(option, rule, text, remedy=remedy)
+        raise ConfigError.of(option, rule, remedy=remedy)
     whole, _, fraction = match[1].partition(".")
     amount = int(whole) * factor + (
         int(fraction) * factor // 10 ** len(fraction) if fraction else 0
     )
     if amount > _MAX_AMOUNT:
-        raise ConfigError.of(option, "is too large", text, remedy="pass a smaller value")
+        raise ConfigError.of(option, f"{text!r} is too large", remedy="pass a smaller value")
     return amount
 
 
@@ -304,14 +301,13 @@ def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str
     """
 
     def refuse(name: str, rule: str, remedy: str = "") -> NoReturn:
-        shown = None if name in _SECRETS else given.get(name)
-        raise ConfigError.of(spelt(name), rule, shown, remedy=remedy)
+        raise ConfigError.of(spelt(name), rule, remedy=remedy)
 
     for name, value in given.items():
         if not isinstance(value, str) or not value or value != value.strip():
             raise ConfigError.of(
                 spelt(name),
-                "is empty, is not a string, or starts or ends with whitespace",
+                "the value is empty, is not a string, or starts or ends with whitespace",
                 remedy="set a value for the option, or omit the option",
             )
     if "endpoint_url" in given:
@@ -319,37 +315,42 @@ def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str
     if "region" in given and not _REGION.fullmatch(given["region"]):
         refuse(
             "region",
-            "is not the name of an AWS region",
+            f"{given['region']!r} is not the name of an AWS region",
             "use the name of a region, like eu-central-1",
         )
     key, secret, arn = map(spelt, ("access_key_id", "secret_access_key", "role_arn"))
     has_id, both = "access_key_id" in given, f"set both {key} and {secret}, or neither of them"
     if has_id and "secret_access_key" not in given:
-        refuse("secret_access_key", f"is missing although {key} is set", both)
+        refuse("secret_access_key", f"the secret access key is missing although {key} is set", both)
     if not has_id and "secret_access_key" in given:
-        refuse("access_key_id", f"is missing although {secret} is set", both)
+        refuse("access_key_id", f"the access key id is missing although {secret} is set", both)
     if "session_token" in given and not has_id:
         refuse(
             "session_token",
-            f"is set without {key} and {secret}",
+            f"the session token is set without {key} and {secret}",
             f"set {key}, {secret} and {spelt('session_token')}, or none of them",
         )
     if "profile" in given and has_id:
-        refuse("profile", f"is set although {key} is set", f"set only {spelt('profile')} or {key}")
+        refuse(
+            "profile",
+            f"{given['profile']!r} is set although {key} is set",
+            f"set only {spelt('profile')} or {key}",
+        )
     if "role_arn" not in given and "role_external_id" in given:
         remedy = f"set {arn} too, or omit {spelt('role_external_id')}"
-        refuse("role_external_id", f"is set without {arn}", remedy)
+        refuse("role_external_id", f"the external id is set without {arn}", remedy)
     if "role_arn" in given:
         if not _ROLE_ARN.fullmatch(given["role_arn"]):
             remedy = "expected arn:aws:iam::<account>:role/<name>"
-            refuse("role_arn", "is not the ARN of a role", remedy)
+            refuse("role_arn", f"{given['role_arn']!r} is not the ARN of a role", remedy)
         session = given.get("role_session_name")
         if session is not None and not _ROLE_SESSION.fullmatch(session):
             refuse(
-                "role_session_name", "must have 2 to 64 letters, digits and characters of _+=,.@-"
+                "role_session_name",
+                f"{session!r} must have 2 to 64 letters, digits and characters of _+=,.@-",
             )
     if given.get("wire_format", "auto") not in ("auto", "json", "cbor"):
-        refuse("wire_format", "must be auto, json or cbor")
+        refuse("wire_format", f"{given['wire_format']!r} must be auto, json or cbor")
 
 
 def _check_endpoint_url(url: str, option: str) -> None:
@@ -361,14 +362,13 @@ def _check_endpoint_url(url: str, option: str) -> None:
     if "@" in url:
         raise ConfigError.of(
             option,
-            "must not contain a user name or a password",
+            "the URL must not contain a user name or a password",
             remedy="remove the user name and the password from the URL",
         )
     if not usable or any(character.isspace() for character in url):
         raise ConfigError.of(
             option,
-            "is not a valid URL of an endpoint",
-            url,
+            f"{url!r} is not a valid URL of an endpoint",
             remedy="use http:// or https:// with a host and an optional port, like "
             "http://127.0.0.1:4566",
         )

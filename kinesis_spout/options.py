@@ -266,7 +266,7 @@ CONNECTION = by_field(
     ),
     Option(
         "roleExternalId",
-        "external id that the role in `roleArn` requires to be assumed",
+        "external id that the role in `roleArn` requires",
         secret=True,
     ),
     Option(

@@ -184,8 +184,7 @@ def _position(option: str, text: str) -> str:
         return rest.strip()
     raise ConfigError.of(
         option,
-        "is not accepted",
-        text[:60],
+        f"{text[:60]!r} is not accepted",
         remedy="use LATEST, TRIM_HORIZON or AT_TIMESTAMP with an ISO time here, and "
         "`kinesis-spout import` for positions of shards",
     )
@@ -197,8 +196,7 @@ def _word_position(option: str, text: str) -> str:
         return _position(option, text)
     raise ConfigError.of(
         option,
-        "is not accepted",
-        text[:60],
+        f"{text[:60]!r} is not accepted",
         remedy="set option startingPosition to the time in ISO 8601",
     )
 
@@ -210,8 +208,7 @@ def _reads_per_second(option: str, text: str) -> str:
     if milliseconds < 1:
         raise ConfigError.of(
             option,
-            "is not accepted",
-            text,
+            f"{text!r} is not accepted",
             remedy="use option readsPerSecond; Kinesis allows at most 5 requests per second",
         )
     return f"{1000 / milliseconds:g}"
@@ -225,7 +222,7 @@ def _mode(**ours: str) -> Callable[[str, str], str]:
             if text.strip().lower() == theirs.lower():
                 return mode
         raise ConfigError.of(
-            option, "is not accepted", text[:60], remedy=f"use {' or '.join(ours)}"
+            option, f"{text[:60]!r} is not accepted", remedy=f"use {' or '.join(ours)}"
         )
 
     return value

@@ -574,10 +574,13 @@ class KinesisClient:
         ]
         if region in known:
             return
-        rule, hint = "is not a known AWS region", did_you_mean(region, known)
+        hint = did_you_mean(region, known)
         if self.aws.region is not None:
-            raise ConfigError.of("region", rule, region, remedy=hint) from exc
-        raise ConfigError(f"region {region!r} of stream {self.stream} {rule}", hint) from exc
+            rule = f"{region!r} is not a known AWS region"
+            raise ConfigError.of("region", rule, remedy=hint) from exc
+        raise ConfigError(
+            f"region {region!r} of stream {self.stream} is not a known AWS region", hint
+        ) from exc
 
 
 def _iterator_arguments(position: Position) -> dict[str, Any]:

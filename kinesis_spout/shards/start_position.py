@@ -77,9 +77,8 @@ def pin_start(
         if wanted.timestamp_ms is not None and wanted.timestamp_ms > now_ms + LATEST_MARGIN_MS:
             raise ConfigError.of(
                 "startingPosition",
-                f"is {wanted}, which is in the future: the clock of Kinesis shows "
+                f"{start.text!r} is {wanted}, which is in the future: the clock of Kinesis shows "
                 f"{Position.at_timestamp(now_ms)}",
-                start.text,
                 remedy="use LATEST or a time in the past as the starting position",
             )
     check_listed("startingPosition", dict(requested.shards), shard_ids)

@@ -250,7 +250,7 @@ class SpoutConfig:
             "use now, a time of today like 14:00, a relative time like -2h, or an ISO time "
             "like 2026-01-31T12:00:00Z"
         )
-        raise ConfigError.of("until", "is not a time", self.until, remedy=remedy)
+        raise ConfigError.of("until", f"{self.until!r} is not a time", remedy=remedy)
 
     @property
     def message_timeout_ms(self) -> int | None:

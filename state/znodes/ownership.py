@@ -229,10 +229,10 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             )
             remedy = (
                 "stop all tasks of the application, and start every task with a total of "
-                f"{task.total}"
+                f"{task.total} tasks"
             )
             if task.index < total:
-                remedy = f"start this task with a total of {total}; or {remedy}"
+                remedy = f"start this task with a total of {total} tasks; or {remedy}"
         return OwnedByAnotherError(what, remedy)
 
     def _may_replace(self, holder: _Holder) -> bool:

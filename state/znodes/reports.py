@@ -157,13 +157,13 @@ def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str
     (None) or was changed.
     """
     if header.report is None:
-        raise _damaged(path, "is done but contains no report")
+        raise _damaged(f"{path} is marked as done but contains no report")
     present = [part for part in parts if part is not None]
     missing = header.parts - len(present)
     if missing > 0:
-        raise _damaged(path, f"has {header.parts} parts, of which {missing} are missing")
+        raise _damaged(f"{path} has {header.parts} parts, of which {missing} are missing")
     if header.parts and _digest(present) != header.digest:
-        raise _damaged(path, "has parts that were changed since they were written")
+        raise _damaged(f"{path} has parts that were changed since they were written")
     outcomes = [decode(part, ReportPart, path) for part in present]
     records: dict[str, tuple[UnresolvedRecord, ...]] = {}
     for part in [header.outcomes] if header.outcomes else outcomes:
@@ -205,9 +205,9 @@ def _digest(parts: Sequence[bytes]) -> str:
     return hashlib.sha256(b"\n".join(parts)).hexdigest()
 
 
-def _damaged(path: str, what: str) -> StoredDataError:
+def _damaged(what: str) -> StoredDataError:
     return StoredDataError(
-        f"{path} {what}",
+        what,
         "restore the znode from a backup, or remove the znode, so that its records are redelivered",
     )
 

@@ -150,7 +150,7 @@ def ensure_running(
         with _try_lock(directory) as lock:
             if lock is not None and started:
                 # The supervisor held the lock and has ended, so the lock is free again.
-                raise _failed(directory, "ended while it was starting")
+                raise _failed(directory, "the process ended while it was starting")
             if lock is not None:
                 _start_supervisor(directory, lock, idle_s)
                 started = True
@@ -158,7 +158,7 @@ def ensure_running(
         if running is not None and answers(running.port):
             return f"127.0.0.1:{running.port}"
         threading.Event().wait(_POLL_S)
-    raise _failed(directory, f"did not answer within {timeout_s:g} s")
+    raise _failed(directory, f"the server did not respond within {timeout_s:g} s")
 
 
 def stop(directory: Path) -> None:
@@ -312,7 +312,7 @@ def find_jars() -> Path:
 
 def _failed(directory: Path, what: str) -> EmbeddedZookeeperError:
     return EmbeddedZookeeperError(
-        f"the embedded ZooKeeper of {directory} {what}",
+        f"the embedded ZooKeeper of {directory} cannot be used: {what}",
         f"read the logs {directory / LOG_NAME} and supervisor.log in the same directory",
     )
 

@@ -55,7 +55,9 @@ class Fault:
         return ServiceError(self.code, self.message, self.status)
 
 
-def error(code: str, message: str = "injected by a fault plan", *, status: int = 400) -> Fault:
+def error(
+    code: str, message: str = "a fault plan injected this error", *, status: int = 400
+) -> Fault:
     """Any error response of the service, for example `AccessDeniedException`."""
     return Fault(kind=FaultKind.ERROR, code=code, message=message, status=status)
 

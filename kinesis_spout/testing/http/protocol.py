@@ -161,7 +161,7 @@ def _codec(content_type: str | None) -> _Codec:
         from kinesis_spout.testing.http import cbor  # noqa: PLC0415  # needs an extra
     except ModuleNotFoundError as exc:
         raise ServiceError(
-            "SerializationException", f"CBOR needs the package {exc.name} here"
+            "SerializationException", f"the fake Kinesis needs the package {exc.name} to read CBOR"
         ) from exc
     return _Codec(cbor.CONTENT_TYPE, lambda body, json: cbor.decode(body, json.type), cbor.encode)
 

@@ -46,7 +46,9 @@ class FakeKinesisServer:
     def endpoint_url(self) -> str:
         """`http://host:port`. Raises RuntimeError before the server is started."""
         if self._http is None:
-            raise RuntimeError("the server is not started; use it in a with statement")
+            raise RuntimeError(
+                "the fake Kinesis server is not started; use the server in a with statement"
+            )
         return f"http://{self._address[0]}:{self._http.server_port}"
 
     def start(self) -> None:

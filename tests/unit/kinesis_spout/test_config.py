@@ -59,24 +59,27 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"access_key_id": "a"}, "secret_access_key: is missing"),
-        ({"session_token": "hush"}, "session_token: is set without"),
+        ({"access_key_id": "a"}, "secret_access_key: the secret access key is missing"),
+        ({"session_token": "hush"}, "session_token: the session token is set without"),
         (
             {"access_key_id": "a", "secret_access_key": "hush", "profile": "p"},
             "profile: 'p' is set although",
         ),
-        ({"role_external_id": "hush"}, "role_external_id: is set without role_arn"),
+        ({"role_external_id": "hush"}, "role_external_id: the external id is set without role_arn"),
         ({"role_arn": "reader"}, "role_arn: 'reader' is not the ARN"),
         ({"role_arn": ROLE, "role_session_name": "a b"}, "role_session_name: 'a b'"),
         ({"region": "Frankfurt"}, "region: 'Frankfurt' is not the name of an AWS region"),
         (
             {"secret_access_key": "hush ", "access_key_id": "a"},
-            "secret_access_key: is empty",
+            "secret_access_key: the value is empty",
         ),
         ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not a valid URL"),
         ({"wire_format": "xml"}, "wire_format: 'xml' must be auto, json or cbor"),
         ({"endpoint_url": "http://h:99999"}, "is not a valid URL of an endpoint"),
-        ({"endpoint_url": "http://me:hush@host"}, "endpoint_url: must not contain a user name"),
+        (
+            {"endpoint_url": "http://me:hush@host"},
+            "endpoint_url: the URL must not contain a user name",
+        ),
     ],
 )
 def test_invalid_values_are_refused_with_option_and_rule(values: dict[str, Any], says: str) -> None:

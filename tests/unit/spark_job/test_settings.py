@@ -120,7 +120,7 @@ BAD_VALUES = {
         ({"readMode": "efo", "consumerArn": OTHERS}, "not belong to stream orders"),
         (
             {"awsAccessKeyId": "A"},
-            "awsSecretAccessKey: is missing although awsAccessKeyId is set;",
+            "awsSecretAccessKey: the secret access key is missing although",
         ),
         (SECRETS | {"profile": "etl"}, "profile: 'etl' is set although awsAccessKeyId is set;"),
         (
