@@ -227,8 +227,8 @@ class Fallback(StrEnum):
 class ShardReadResult(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """The result of a task's read of one shard: exactly the `count` records from `first` to `last`,
-    both inclusive. Both are None if there were no records.
+    """A task's read of one shard, or a part of it as an entry of the task's log: exactly the
+    `count` records from `first` to `last`, both inclusive. Both are None without records.
 
     - `at_tip`: the last fetch reached the tip. `tip_ms`: the service's time then, or when the read
       reached the shard's end.

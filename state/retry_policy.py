@@ -1,7 +1,7 @@
 """The retry policy: when a failed record may be tried again, and when it may not be any more.
 
-A pure value: time and randomness are arguments. `attempts` is the number of deliveries that had an
-outcome, so it is 1 after the first delivery has failed.
+A pure value: time and randomness are arguments. `attempts` is the number of deliveries whose
+failure counted, so it is usually 1 after the first delivery has failed.
 """
 
 from __future__ import annotations

@@ -53,14 +53,14 @@ class _Read(NamedTuple):
 
 def settle_shard(
     state: ShardState,
-    end: ShardReadResult,
+    result: ShardReadResult,
     plan_id: str,
     planned: ShardSlice | None = None,
     unresolved: Sequence[UnresolvedRecord] = (),
 ) -> ShardState:
-    """The state after everything that `end` says was read is acked, except for `unresolved`, which
-    is queued exactly as given: nothing where the batch is not tracked, or all of the shard's
-    records succeeded.
+    """Return the state after all records of the read `result` are acked, except for `unresolved`,
+    which are queued exactly as given. `unresolved` is empty if the batch is not tracked, or if all
+    records of the shard succeeded.
 
     `planned` is needed if retries were read.
 
@@ -70,35 +70,37 @@ def settle_shard(
     """
     if state.settled_plan == plan_id:
         return state
-    _check(state, planned, end)
-    _check_position(state, planned, end, plan_id)
+    _check(state, planned, result)
+    _check_position(state, planned, result, plan_id)
     # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
     # tracker queues exhausted records like others: the outcome says what is dead-lettered.
     tracker = InflightRecordTracker(
         state, retry_policy=_NEVER_ASKED, random=_NEVER_DRAWN_FROM, restore_exhausted=False
     )
-    retries = [] if planned is None else retries_read(planned.retries, end)
+    retries = [] if planned is None else retries_read(planned.retries, result)
     reads = [_Read(read.retry.first, read.last, read) for read in retries]
-    if end.first is not None and end.last is not None:
-        reads.append(_Read(end.first, end.last, None))
+    if result.first is not None and result.last is not None:
+        reads.append(_Read(result.first, result.last, None))
     reads = sorted(reads, key=lambda read: read.first)
     for read, left in zip(reads, _by_read(state.shard_id, plan_id, reads, unresolved), strict=True):
         try:
-            _apply(tracker, read, end, left)
+            _apply(tracker, read, result, left)
         except IllegalTrackerEventError as exc:
             raise _mismatch(state.shard_id, plan_id, str(exc)) from exc
-    if end.at_shard_end:
+    if result.at_shard_end:
         tracker.reach_end()
     verified_ms = state.verified_until_ms
-    if verified_ms is not None and end.last_arrival_ms is not None:
-        verified_ms = verified_by_first_read(verified_ms, state.read_position, end.last_arrival_ms)
-    known_times = (verified_ms, end.last_arrival_ms, end.tip_ms)
+    if verified_ms is not None and result.last_arrival_ms is not None:
+        verified_ms = verified_by_first_read(
+            verified_ms, state.read_position, result.last_arrival_ms
+        )
+    known_times = (verified_ms, result.last_arrival_ms, result.tip_ms)
     verified_until_ms = max(
         (time_ms for time_ms in known_times if time_ms is not None), default=None
     )
     # A slice without new records (`max_records` 0) reads retries only, which says nothing about the
     # tip: the last answer stays.
-    at_tip = state.at_tip if planned is not None and planned.max_records == 0 else end.at_tip
+    at_tip = state.at_tip if planned is not None and planned.max_records == 0 else result.at_tip
     return replace(
         tracker.snapshot(), settled_plan=plan_id, verified_until_ms=verified_until_ms, at_tip=at_tip
     )
@@ -141,12 +143,12 @@ def children_first(
 def _apply(
     tracker: InflightRecordTracker,
     read: _Read,
-    end: ShardReadResult,
+    result: ShardReadResult,
     left: Sequence[UnresolvedRecord],
 ) -> None:
     if read.retry is None:
         # Of a range none of whose user records the shard owns, nothing was handed over.
-        count = end.count or (1 if read.first == read.last else 2)
+        count = result.count or (1 if read.first == read.last else 2)
         tracker.emit_span(read.first, read.last, count)
     else:
         planned, stored = read.retry.retry, tracker.queued(read.first)
@@ -197,42 +199,42 @@ def _by_read(
     return found
 
 
-def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) -> None:
-    for what, given in (("read result", end), ("slice", planned)):
+def _check(state: ShardState, planned: ShardSlice | None, result: ShardReadResult) -> None:
+    for what, given in (("read result", result), ("slice", planned)):
         if given is not None and given.shard_id != state.shard_id:
             raise ValueError(
                 f"the {what} of shard {given.shard_id} cannot be stored in the state of shard "
                 f"{state.shard_id}; pass the state of the same shard"
             )
     if (
-        end.count < 0
-        or (end.first is None) != (end.last is None)
-        or (end.first is None and end.count > 0)
+        result.count < 0
+        or (result.first is None) != (result.last is None)
+        or (result.first is None and result.count > 0)
     ):
         raise PlanMismatchError(
-            f"the read result of shard {end.shard_id} contradicts itself, because it counts "
-            f"{end.count} records from {end.first} to {end.last}"
+            f"the read result of shard {result.shard_id} contradicts itself, because it counts "
+            f"{result.count} records from {result.first} to {result.last}"
         )
     planned_retries = 0 if planned is None else len(planned.retries)
-    has_part = end.retry_part is not None and planned is not None
-    if not 0 <= end.retries_done <= planned_retries - has_part:
+    has_part = result.retry_part is not None and planned is not None
+    if not 0 <= result.retries_done <= planned_retries - has_part:
         raise PlanMismatchError(
-            f"the read result of shard {end.shard_id} counts {end.retries_done} read retries, "
-            f"but the batch planned {planned_retries} retries"
+            f"the read result of shard {result.shard_id} counts {result.retries_done} read "
+            f"retries, but the batch planned {planned_retries} retries"
         )
-    part = end.retry_part
+    part = result.retry_part
     if planned is not None and part is not None:
-        retry = planned.retries[end.retries_done]
+        retry = planned.retries[result.retries_done]
         if not retry.first <= part.last < part.rest <= retry.end or part.count < 1:
             raise PlanMismatchError(
-                f"the read result of shard {end.shard_id} has an invalid part of the retried "
+                f"the read result of shard {result.shard_id} has an invalid part of the retried "
                 f"range {retry.first} to {retry.end}: {part.count} records up to {part.last}, "
                 f"and the rest from {part.rest}"
             )
 
 
 def _check_position(
-    state: ShardState, planned: ShardSlice | None, end: ShardReadResult, plan_id: str
+    state: ShardState, planned: ShardSlice | None, result: ShardReadResult, plan_id: str
 ) -> None:
     """Refuse a plan that a later one was settled after, and a range from another position."""
     plan_number(plan_id)
@@ -242,8 +244,8 @@ def _check_position(
             plan_id,
             f"the outcomes of the later batch {state.settled_plan} are already stored",
         )
-    reads_new = planned is None or planned.max_records > 0 or end.first is not None
-    position = end.position or (None if planned is None else planned.position)
+    reads_new = planned is None or planned.max_records > 0 or result.first is not None
+    position = result.position or (None if planned is None else planned.position)
     if reads_new and position is not None and position != state.read_position:
         raise _mismatch(
             state.shard_id,
