@@ -199,9 +199,14 @@ class Fence:
 def in_transactions(
     writes: Iterable[Create | Set], max_writes: int = MAX_OPERATIONS
 ) -> Iterator[list[Create | Set]]:
-    """The writes in their order, in lists that fit one transaction each: ZooKeeper takes 1 MB."""
+    """The writes in their order, in lists that fit one transaction each: ZooKeeper takes 1 MB. Of
+    an application with long names, the paths are most of it; a node's folder may be created, too.
+    """
     return in_batches(
-        writes, lambda write: len(write.data), most=max_writes, most_bytes=MAX_VALUE_BYTES
+        writes,
+        lambda write: len(write.data) + 2 * len(write.path),
+        most=max_writes,
+        most_bytes=MAX_VALUE_BYTES,
     )
 
 

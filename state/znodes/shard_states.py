@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from state.codec.shard_states import decode_shard_state, encode_shard_state
-from state.codec.values import decode, encode
+from state.codec.values import MAX_VALUE_BYTES, decode, encode
+from state.collections import in_batches
 from state.errors import CheckpointRegressionError, NotListerError
 from state.failpoint import failpoint, is_armed
 from state.store.shard_states import ShardListStore, ShardStateStore, StateChange, StoredState
@@ -123,8 +124,12 @@ class ShardStateZnodes(Nodes, ShardStateStore):
     def remove(
         self, states: Sequence[StoredState], *, cache: dict[str, StoredState] | None = None
     ) -> None:
-        for first in range(0, len(states), MAX_STATES_PER_WRITE):
-            transaction = states[first : first + MAX_STATES_PER_WRITE]
+        for transaction in in_batches(
+            states,
+            lambda stored: 3 * len(self._paths.shard_state(stored.state.shard_id)),
+            most=MAX_STATES_PER_WRITE,
+            most_bytes=MAX_VALUE_BYTES,
+        ):
             folders = [self._paths.shard(stored.state.shard_id) for stored in transaction]
             found = zip(transaction, folders, self._tree.children(folders), strict=True)
             removals: list[Operation] = []

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -266,6 +267,25 @@ def test_a_connect_string_has_servers_and_a_chroot() -> None:
     assert ConnectString.parse("[::1]:5").hosts() == "[::1]:5"
     assert ConnectString.parse("a/").chroot == ""
     assert ConnectString.parse("a/x,y").chroot == "/x,y"
+
+
+def test_an_application_with_the_longest_names_stores_and_removes_many_states(
+    zookeeper_chroot: str,
+) -> None:
+    """A transaction has some paths for each state. ZooKeeper drops one that is too long."""
+    store = ZookeeperStateStore(
+        f"{zookeeper_chroot}/{'c' * 200}",
+        application="a" * 200,
+        stream="s" * 200,
+        root="r" * 200,
+        operation_timeout_s=10.0,
+    )
+    with closing(store):
+        store.ownership.acquire(this_process(0), timeout_s=10)
+        states = [state_at(number, f"shardId-{number:012}") for number in range(500)]
+        known = store.shard_states.save([StateChange(None, state) for state in states])
+        store.shard_states.remove(known)
+        assert store.shard_states.load() == {}
 
 
 def test_bad_names_are_refused_with_the_name(zookeeper_chroot: str) -> None:
