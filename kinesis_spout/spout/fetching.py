@@ -136,6 +136,7 @@ class SpoutShardGetter:
         self.shard_id = source.shard_id
         self.unpacker = unpacker
         self._until_ms = until_ms
+        self._is_closed = False
         self.final_page: Page | None = None
 
     def ready_at_s(self) -> float:
@@ -156,7 +157,10 @@ class SpoutShardGetter:
             error = exc
             if isinstance(exc, UnreadableRecordError) and self._has_unresolved():
                 error = MalformedResponseError(str(exc))
-            self._outages.failed(SpoutPart.FETCH, error, self.shard_id)
+            if self._is_closed:  # the shard was released meanwhile: nobody reads it again
+                self._outages.forget(self.shard_id)
+            else:
+                self._outages.failed(SpoutPart.FETCH, error, self.shard_id)
             raise FetchPostponedError(str(exc)) from exc
         self._outages.succeeded(SpoutPart.FETCH, self.shard_id)
         in_time = page.count if self._until_ms is None else page.arrived_by(self._until_ms)
@@ -183,7 +187,10 @@ class SpoutShardGetter:
             return assigned is not None and assigned.shard.has_unresolved
 
     def close(self) -> None:
-        """End the subscription, if there is one. For any thread; never blocks."""
+        """End the subscription, if there is one. Later failures are no outage. For any thread;
+        never blocks.
+        """
+        self._is_closed = True
         if isinstance(self._source, SubscribedGetter):
             self._source.close()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from contextlib import closing, suppress
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aws_schema_registry.codec import encode
@@ -24,6 +24,7 @@ from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
 from scheme import AvroScheme, GlueScheme, SchemaVersion, SchemeUnavailableError
 from state.retry_policy import RetryPolicy
+from state.shard_state import given_up
 from state.store.runs import (
     DEACTIVATED,
     FAILED,
@@ -35,6 +36,7 @@ from state.store.runs import (
     NoAnswers,
     ReadTrouble,
 )
+from state.store.shard_states import StateChange
 from tests.support.outcomes.glue_cases import FIRST, ORDER_1, REGISTRY, V1
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain, pass_time, taken
 
@@ -84,6 +86,35 @@ def test_an_outage_of_reading_ends_no_spout_and_no_record_is_lost(kind: str) -> 
         under_test.fake.faults.clear()
         assert len(pass_time(under_test, spout, 30)) == 3
         assert spout.health().ok
+
+
+def test_a_read_that_fails_after_its_shard_was_released_is_no_outage() -> None:
+    """Nobody reads the shard again, so the outage would never end."""
+    under_test = SpoutUnderTest(shards=2)
+    first, second = [one.shard_id for one in under_test.fake.shards(STREAM)]
+    with under_test.fresh() as spout:
+        session = spout._open_session()
+        catalog = session._assigner.catalog
+        get_records = under_test.service.get_records
+
+        def give_up_meanwhile(**arguments: Any) -> dict[str, Any]:
+            before = catalog.states[first]
+            catalog.save([StateChange(before=before, after=given_up(before.state))])
+            assert session._assigner.release() == [first]
+            under_test.service.get_records = get_records  # type: ignore[method-assign]  # as it was
+            return get_records(**arguments)
+
+        strike(under_test, OUTAGES["503"], operation="GetRecords", shard_id=first)
+        under_test.service.get_records = give_up_meanwhile  # type: ignore[method-assign]  # one slow answer
+        under_test.loops.take("fetch")
+        strike(under_test, OUTAGES["503"], operation="GetRecords", shard_id=second)
+        pass_time(under_test, spout, 30)
+        (outage,) = spout.health().outages
+        assert outage.shards == (second,)
+        under_test.fake.faults.clear()
+        pass_time(under_test, spout, 30)
+        assert spout.health().ok
+        assert under_test.run().failing_reads is None
 
 
 def test_a_shard_in_trouble_delays_no_other() -> None:
