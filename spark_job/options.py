@@ -385,8 +385,9 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
     if key.lower() == HIDDEN_SCHEME.lower():
         return OPTIONS["scheme"].name, text
     if key.lower().startswith("kinesis.sink."):
-        problem = " is not accepted here, because the option belongs to the Kinesis sink"
-        raise ConfigError.about(key, problem, "set the option on df.write or df.writeStream")
+        problem = f" belongs to the sink of {AWSLABS.name} and is not supported here"
+        remedy = "use the options of df.write: aggregate, ordering, requestsInFlight and retryFor"
+        raise ConfigError.about(key, problem, remedy)
     for system in (AWSLABS, DATABRICKS):
         for name, taken in system.taken.items():
             if name.lower() == key.lower():

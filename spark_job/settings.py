@@ -321,7 +321,8 @@ def texts_from_options(
             )
         if name is None and key != given:
             raise ConfigError(
-                f"option {given} means the same as option {key}, which does not apply here"
+                f"option {given} means the same as option {key}, which does not apply here",
+                "omit the option",
             )
         if name is None:
             known = sorted(option.name for option in table.values())

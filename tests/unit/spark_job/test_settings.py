@@ -14,13 +14,18 @@ import pytest
 
 from kinesis_spout.errors import ConfigError
 from scheme import PayloadScheme, TextScheme
+from spark_job.batch_read.batch_settings import BATCH_OPTIONS
 from spark_job.data_source import SCHEMA_DDL
 from spark_job.kinesis_source import KinesisSource, KinesisStreams
-from spark_job.options import RETIRED
+from spark_job.options import OPTIONS, RETIRED
 from spark_job.registration import RegisteredSource
 from spark_job.settings import QuerySettings, texts_from_options
+from spark_job.sink.sink_settings import SINK_OPTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesis_spout.options import Option
     from scheme import RecordScheme
     from spark_job.settings import SourceSettings
 
@@ -383,7 +388,6 @@ def test_options_that_mean_the_same_give_the_same_settings(
         ({"kinesis.startingPosition": '{"shardId-0": {}}'}, "kinesis-spout import"),
         ({"kinesis.startingPosition": "AT_TIMESTAMP"}, "kinesis-spout import"),
         ({"initialPosition": '{"at_timestamp": "1"}'}, "set option startingPosition to the time"),
-        ({"kinesis.sink.recordTtl": "1"}, "the option belongs to the Kinesis sink"),
         ({"kinesis.nothing": "1"}, "option kinesis.nothing is not known"),
     ],
 )
@@ -391,3 +395,22 @@ def test_what_is_not_taken_is_refused(options: dict[str, str], said: str) -> Non
     with pytest.raises(ConfigError, match=r"options? ") as refused:
         texts_from_options(options)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "table", [OPTIONS, BATCH_OPTIONS, SINK_OPTIONS], ids=["source", "batch", "sink"]
+)
+def test_an_option_of_a_foreign_sink_is_refused_with_the_options_of_ours(
+    table: Mapping[str, Option],
+) -> None:
+    """Also where it is passed to the sink."""
+    with pytest.raises(ConfigError, match=r"option kinesis\.sink\.recordTtl ") as refused:
+        texts_from_options({"kinesis.sink.recordTtl": "1"}, table)
+    assert "belongs to the sink of awslabs' connector" in refused.value.message
+    assert "aggregate, ordering, requestsInFlight" in refused.value.remedy
+
+
+def test_a_foreign_option_that_means_one_of_another_use_names_what_to_do() -> None:
+    with pytest.raises(ConfigError, match="option readMode, which does not apply here") as refused:
+        texts_from_options({"consumerMode": "efo"}, SINK_OPTIONS)
+    assert refused.value.remedy == "omit the option"
