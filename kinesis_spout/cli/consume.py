@@ -162,8 +162,8 @@ def consume(
     --application, consume starts at --from and stores no checkpoints. Ctrl-C
     stops consume cleanly.
     """
-    # An empty name is given, too, and refused.
-    application, place = op.ctx.params["application"], op.place
+    place = op.place
+    application = place.application or None
     if raw and exec_ is not None:
         raise wrong_usage(
             "--raw, --exec",

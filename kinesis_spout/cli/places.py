@@ -375,6 +375,9 @@ def command(
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(ctx: typer.Context, **given: Any) -> None:
             values = {name: given.pop(name) for name in (*place, *how)}
+            # As of a script's variable that is not set: an option that is left out means more.
+            if empty := [f"--{name}" for name in may_lack if values[name] == ""]:
+                raise wrong_usage(", ".join(empty), "the name is empty; pass a name")
             if application == "any" and values["application"] is not None and not values["stream"]:
                 raise wrong_usage(
                     "--stream",
