@@ -156,7 +156,7 @@ class Rewinds(Past):
         with (
             closing(store),
             # The calls of a history come one after the other, so that its seed repeats it.
-            patch.object(located, "ThreadPoolExecutor", InlinePool),
+            patch.object(located, "DaemonPool", InlinePool),
         ):
             try:
                 store.ownership.acquire(this_process(0), timeout_s=0)
