@@ -355,11 +355,6 @@ class SpoutSession:
         services = SpoutServices.connect(config) if given is None else given
         services.closing.clear()
         session = cls(config, services)
-        with ExitStack() as stack:
-            stack.callback(services.close)
-            stack.callback(session._fetching.close)
-            session._assigner.open()
-            stack.pop_all()
         steps = {
             "fetch": session._fetching.step,
             "timeouts": session._expire,
@@ -368,8 +363,15 @@ class SpoutSession:
             "commit": session._committer.step,
             "coordinate": session._assigner.step,
         }
-        for name, step in steps.items():
-            session._loops[name] = services.start_loop(name, step, session._stopped_by)
+        with ExitStack() as stack:
+            stack.callback(services.close)
+            stack.callback(session._fetching.close)
+            session._assigner.open()
+            for name, step in steps.items():
+                loop = services.start_loop(name, step, session._stopped_by)
+                session._loops[name] = loop
+                stack.callback(loop.stop)
+            stack.pop_all()
         return session
 
     def activated(self, *, is_active: bool) -> None:

@@ -32,6 +32,8 @@ from tests.support.simulated.simulated_job import (
 )
 from tests.support.spout.spout_world import (
     SpoutUnderTest,
+    StepLoop,
+    StepLoops,
     SteppedSpout,
     drain,
     emitted,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.threads import Step
     from state.memory_store import MemoryStateStore
     from tests.support.simulated.simulated_job import SimulatedJob
 
@@ -196,6 +199,27 @@ def test_a_task_of_named_shards_opens_before_the_leader_has_stored_their_first_s
     SteppedSpout(job, store=store, task_index=0, total_tasks=2)
     (other,) = others
     assert [int(one.sequence_number) for one in other.after(10.0).pump()] == put
+
+
+def test_a_spout_that_cannot_start_a_thread_stays_closed() -> None:
+    """And gives up the ownership, so that it can be opened again."""
+    under_test = SpoutUnderTest()
+    put = under_test.put(1)
+    loops = StepLoops()
+
+    def start_two(name: str, step: Step, on_error: Callable[[Exception], None]) -> StepLoop:
+        if len(loops.by_name) == 2:
+            raise RuntimeError("can't start new thread")
+        return loops(name, step, on_error)
+
+    spout = under_test.fresh(start_loop=start_two)
+    with pytest.raises(RuntimeError, match="new thread"):
+        spout.open()
+    assert not spout.is_open
+    assert all(loop.ended for loop in loops.by_name.values())
+    with under_test.fresh() as again:
+        (emission,) = pass_time(under_test, again, 1)
+        assert f"{emission.shard_id}:{emission.sequence_number}" == put[0]
 
 
 def left_open(job: SimulatedJob) -> str:
