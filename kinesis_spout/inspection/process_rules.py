@@ -11,7 +11,7 @@ from kinesis_spout.inspection.cause import Found, Next, Noun, Subject
 from kinesis_spout.inspection.wording import Topic, topic_of
 from state.plan import PlanStatus
 from state.store.ownership import ProcessState
-from state.store.runs import DONE, FAILED, FULL, NOT_TAKEN, SPARK
+from state.store.runs import DONE, FAILED, FULL, NOT_TAKEN, SPARK, STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,13 +57,18 @@ def _found_of(run: Run, then: Next | None = None, **facts: Fact | None) -> Found
 
 def is_down(look: Look, shard_id: str) -> bool:
     """Whether it is known that nobody reads the shard's next record, though somebody should: the
-    last run ended with an error or without a message, or its process is halted.
+    last run ended with an error or without a message, or its process is halted. While other tasks
+    run, a task that was stopped should run, too.
     """
-    if look.now.stored.owners:
+    now = look.now
+    if now.owner_of(shard_id) is not None:
         limits = not_assigned(look, shard_id) or reads_fail(look, shard_id)
         return limits is not None or is_halted(look, shard_id)
-    run = look.now.reader_log(shard_id).newest
-    return bool(look.now.last_log.runs) if run is None else _ended_badly(run)
+    run = now.reader_log(shard_id).newest
+    if run is None:
+        return bool(now.last_log.runs)
+    is_stopped = run.end is not None and run.end.kind == STOPPED
+    return _ended_badly(run) or (bool(now.stored.owners) and is_stopped)
 
 
 def is_halted(look: Look, shard_id: str) -> bool:

@@ -109,6 +109,13 @@ def stood(**stored: Any) -> Look:
     return look(ONE, HERE, **({"tips": BEHIND} | stored))
 
 
+def missing(end: str | None) -> Look:
+    """A shard without unread records, whose task has ended so, while another task runs."""
+    last = None if end is None else RunEnd(time_ms=NOW_MS - 20_000, kind=end)
+    log = run_log(60_000, ends=(last,), kind="spout")
+    return look(ONE, HERE, **HALF, tips=TIP, runs={TaskShare(1, 2): log})
+
+
 def moved(before_ms: int | None, **stored: Any) -> Look:
     """A shard that is behind, and was read on from the record of that time."""
     return look(
@@ -324,6 +331,10 @@ TABLE: list[tuple[Look, str]] = [
         stood(owners=(spout_task(0, 2),), total_tasks=2),
         "unread > not running [end=never ran] -> start: start the spout task with --task-index 1",
     ),
+    # nothing is unread, but one of several tasks is missing
+    (missing(None), "caught up > not running [end=silent] -> start: start the spout task with"),
+    (missing(STOPPED), "caught up > not running [end=stopped] -> start: start the spout task with"),
+    (missing(DONE), "caught up [progress=idle] -> nothing: nothing to do"),
     # what a program does with its records
     # records that were not answered in time
     (
