@@ -8,7 +8,13 @@ import re
 import typer
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, stdout_errors
-from kinesis_spout.cli.shared_options import option, own_options, warn, wrong_usage
+from kinesis_spout.cli.shared_options import (
+    check_host,
+    option,
+    own_options,
+    warn,
+    wrong_usage,
+)
 from kinesis_spout.inspection.wording import counted
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ServiceError
 
@@ -42,6 +48,7 @@ def local(
     The server supports resharding, enhanced fan-out and the expiry of shard
     iterators. It accepts any credentials and keeps everything in memory.
     """
+    check_host(host)
     if not _REGION.fullmatch(region):
         raise wrong_usage("--region", f"{region!r} is not the name of an AWS region")
     fake = FakeKinesis(

@@ -6,6 +6,7 @@ and are stored nowhere. Each connection has one request and some seconds. There 
 `MAX_CONNECTIONS`: a further one ends the oldest.
 """
 
+import errno
 import socket
 import threading
 from collections.abc import Callable
@@ -67,9 +68,12 @@ class PageServer(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as exc:
-            raise ConfigError.of(
-                "--port", f"is not available on {host}: {exc}", port, remedy="choose another port"
-            ) from exc
+            number = getattr(exc, "errno", errno.EADDRINUSE)  # a port above 65535 has none
+            if number in {errno.EADDRINUSE, errno.EACCES}:
+                problem = f"is not available on {host}: {exc}"
+                raise ConfigError.of("--port", problem, port, remedy="choose another port") from exc
+            problem, remedy = f"is not available: {exc}", "pass an address of this machine"
+            raise ConfigError.of("--host", problem, host, remedy=remedy) from exc
         self.port = self.server_address[1]
 
     @property

@@ -176,6 +176,12 @@ def wrong_usage(option: str | None, problem: str) -> typer.BadParameter:
     return typer.BadParameter(problem, param_hint=option)
 
 
+def check_host(host: str) -> None:
+    """Raise typer's usage error for an empty address, which means every address to a socket."""
+    if not host:
+        raise wrong_usage("--host", "the address is empty; pass an address of this machine")
+
+
 def typed_text(text: str | None) -> str | None:
     """An option's text as it was typed, for a value that is stored or compared in UTF-8. Where the
     locale is ASCII, Python has each byte of other characters as half a surrogate pair.

@@ -19,6 +19,7 @@ from kinesis_spout.cli.page_server import (
     text,
 )
 from kinesis_spout.cli.ui import MAX_OPEN, Observed, PageAnswers, Watcher
+from kinesis_spout.errors import ConfigError
 from kinesis_spout.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ class Echo:
 def server() -> Iterator[PageServer]:
     with PageServer(Echo().answer, 0) as made:
         yield made
+
+
+def test_an_address_that_cannot_be_listened_on_is_told_from_its_port(server: PageServer) -> None:
+    with pytest.raises(ConfigError, match=r"--port: .* choose another port"):
+        PageServer(Echo().answer, server.port)
+    with pytest.raises(ConfigError, match=r"--host: .* pass an address of this machine"):
+        PageServer(Echo().answer, 0, "192.0.2.1")  # an address of documentation
 
 
 def asked(

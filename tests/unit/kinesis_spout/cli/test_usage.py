@@ -78,6 +78,8 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
         ("shards orders --application '' --zookeeper 127.0.0.1:1", "--application: the name is em"),
         ("doctor --stream '' --zookeeper ''", "--stream, --zookeeper: the name is empty"),
         ("status --application '' --zookeeper 127.0.0.1:1", "--application: the name is empty"),
+        ("local --port 0 --host ''", "--host: the address is empty"),
+        (f"ui {PLACE} --port 0 --host ''", "--host: the address is empty"),
         ("reset --stream s --zookeeper 127.0.0.1:1", "--application"),
         ("reset --application a --stream s --zookeeper 'no server'", "no server"),
         (f"pause {PLACE} --timeout long", "long"),
