@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -45,12 +46,13 @@ class SparkLetterFiles:
     def pieces(self, kind: LetterFormat, *, heads: bool) -> Iterator[Piece | None]:
         """Holds one Spark partition of letters in memory at a time."""
         if kind is LetterFormat.JSON:
-            for (line,) in self.spark.read.text(self.path).toLocalIterator():
+            lines = self.spark.read.text(_literal(self.path)).select("value")  # without `plan`
+            for (line,) in lines.toLocalIterator():
                 if line.strip():
                     yield piece_of_line(line)
             return
         # With this schema, a row of a file that is no letter reads as all NULL.
-        letters = self.spark.read.schema(_ROWS_DDL).format(kind.value).load(self.path)
+        letters = self.spark.read.schema(_ROWS_DDL).format(kind.value).load(_literal(self.path))
         if heads:
             letters = letters.withColumn("data", F.substring("data", 1, len(KPL_MAGIC)))
         for row in with_plain_times(letters, ALL_MEMBERS).toLocalIterator():
@@ -58,7 +60,7 @@ class SparkLetterFiles:
 
     def ledger(self) -> Iterator[tuple[Any, ...]]:
         try:
-            entries = self.spark.read.schema(LEDGER_DDL).parquet(self._ledger_folder)
+            entries = self.spark.read.schema(LEDGER_DDL).parquet(_literal(self._ledger_folder))
             yield from map(tuple, entries.select(*LEDGER_IDENTITY).distinct().toLocalIterator())
         except AnalysisException as exc:
             if exc.getCondition() != "PATH_NOT_FOUND":
@@ -85,8 +87,13 @@ class SparkLetterFiles:
         selected.
         """
         files = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-        for row in files.load(self.path).select("path").toLocalIterator():
+        for row in files.load(_literal(self.path)).select("path").toLocalIterator():
             yield row["path"]
+
+
+def _literal(path: str) -> str:
+    """A path for Spark's readers, which take brackets for a pattern."""
+    return re.sub(r"[\[\]]", r"\\\g<0>", path)
 
 
 def with_plain_times(letters: DataFrame, columns: Iterable[Column] = COLUMNS) -> DataFrame:

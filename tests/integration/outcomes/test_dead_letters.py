@@ -297,6 +297,17 @@ def test_an_aggregate_and_its_first_user_record_are_two_records(dead: Dead) -> N
     assert dead.redrive().find() == Found(put_before=4)
 
 
+@pytest.mark.parametrize("file", [False, True])
+def test_a_path_with_brackets_is_no_pattern_for_spark(dead: Dead, *, file: bool) -> None:
+    """Of a directory, and of one file in it. The ledger is found again, too."""
+    dead = replace(dead, by_spark=True, path=f"{dead.path}[c]")
+    dead.write(ORDERS.letters(1), format="json")
+    written = max(Path(dead.path).glob("plan=*/part-*.json"), key=lambda one: one.stat().st_size)
+    path = str(written) if file else dead.path
+    assert dead.redrive(path=path).put() == 1
+    assert dead.redrive(path=path).find() == Found(put_before=1)
+
+
 def test_a_record_that_is_no_aggregate_is_put_once_however_it_was_delivered(dead: Dead) -> None:
     """Its letters were written before and after the option was changed."""
     unpacked_letters = ORDERS.letters(2)
