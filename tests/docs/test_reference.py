@@ -122,6 +122,7 @@ def test_a_help_has_no_line_that_a_terminal_of_80_columns_breaks() -> None:
     for name, command in commands().items():
         # The first line is a paragraph of its own, which the terminal wraps.
         lines = command.help.splitlines()[1:]
+        assert lines[:1] in ([], [""]), name
         assert [line for line in lines if len(line) > 78] == [], name
 
 
