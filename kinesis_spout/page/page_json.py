@@ -175,11 +175,11 @@ def _reason(record: UnresolvedRecord) -> str:
     if record.reason:
         return record.reason
     if record.rejected:
-        return "(rejected: its dead letter is not written yet)"
+        return "(the record was rejected: its dead letter is not written yet)"
     if record.blocked:
-        return "(has not failed: waits for an earlier record)"
+        return "(the record has not failed: it waits for an earlier record)"
     if record.first_failure_ms is None:
-        return "(in flight: delivered, but neither acked nor failed)"
+        return "(the record is in flight: the program has neither acked nor failed it)"
     return "(no reason given)"
 
 
