@@ -641,6 +641,18 @@ def test_what_an_error_is_about_follows_from_its_class(error: str | None, topic:
     assert root.facts["topic"] == topic
 
 
+@pytest.mark.parametrize(("says", "times"), [("no right", 1), ("no route", 2)])
+def test_an_error_that_this_command_and_the_last_run_got_is_said_once(
+    says: str, times: int
+) -> None:
+    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says=says)
+    gone = look(ONE, HERE, owners=(), log=run_log(60_000, ends=(end,)))
+    causes = explain(replace(gone, refusal=KinesisError("no right")), shard(1)).causes
+    texts = " ".join(cause.text for cause in causes)
+    assert texts.casefold().count("no r") == times
+    assert ("00 with the same error" in texts) is (times == 1)
+
+
 def test_one_command_accepts_all_that_is_lost() -> None:
     """A job names all of it in its error, and reads nothing until all of it is accepted."""
     old = {"verified_until_ms": NOW_MS - 26 * HOUR_MS}
