@@ -16,7 +16,7 @@ from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.transfer import Changes, import_application, import_of
 from kinesis_spout.cli.checkpoint import check_replaced
 from kinesis_spout.cli.places import COUNT, REPLACE, Operation, command, note, records_of, say
-from kinesis_spout.cli.shared_options import option, usage_errors, wrong_usage
+from kinesis_spout.cli.shared_options import option, typed_text, usage_errors, wrong_usage
 from kinesis_spout.inspection.wording import visible
 from kinesis_spout.service.dynamodb import scan_table
 from kinesis_spout.service.shard_info import StreamSummary
@@ -84,7 +84,11 @@ def _in_all_shards(text: str) -> RequestedPosition:
     more={
         name: (
             Path | None if name in _PATHS else str | None,
-            option(f"{', '.join(systems)}: {meaning}.", panel="State of the other consumer"),
+            option(
+                f"{', '.join(systems)}: {meaning}.",
+                panel="State of the other consumer",
+                callback=None if name in _PATHS else typed_text,
+            ),
         )
         for name, (systems, meaning) in _STATE.items()
     },

@@ -7,7 +7,7 @@ import time
 from kinesis_spout.application.session import pause_clause
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.places import Operation, command, note, say
-from kinesis_spout.cli.shared_options import duration_option, option, wrong_usage
+from kinesis_spout.cli.shared_options import duration_option, option, typed_text, wrong_usage
 from kinesis_spout.inspection.status import unrest
 from state.process import describe
 from state.store.identity import Pause
@@ -23,7 +23,9 @@ def pause(
     op: Operation,
     *,
     reason: str | None = option(
-        "The reason for the pause, which status and explain show.", metavar="TEXT"
+        "The reason for the pause, which status and explain show.",
+        metavar="TEXT",
+        callback=typed_text,
     ),
     wait: bool = option("Wait until the application has no records in flight."),
     timeout: float = duration_option("Maximum time that --wait waits, e.g. 10m.", "60s"),

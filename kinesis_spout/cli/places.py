@@ -356,7 +356,10 @@ def command(
         "zookeeper": flag("zookeeper", "--zookeeper", "-z", needs=needs, **named("zookeeper")),
     }
     how = {
-        "zookeeper_root": (str, flag("zookeeper_root", panel=panel, default=DEFAULT_ROOT)),
+        "zookeeper_root": (
+            str,
+            flag("zookeeper_root", panel=panel, default=DEFAULT_ROOT, callback=typed_text),
+        ),
         "region": (str | None, flag("region", panel=panel)),
         "endpoint_url": (str | None, flag("endpoint_url", panel=panel)),
         "option": (list[str] | None, option(_PAIRS, metavar="KEY=VALUE", panel=panel)),

@@ -46,7 +46,8 @@ def scan_table(
     `aws`: for the credentials. Raises `ConfigError` where there is no such table, and other
     `KinesisError`s.
     """
-    where = f"table {table} " + (f"at {endpoint_url}" if endpoint_url else f"in {region}")
+    place = f"at {endpoint_url}" if endpoint_url else f"in {region or 'the default region'}"
+    where = f"table {table} {place}"
     try:
         with closing(
             new_client(

@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from state.process import this_process
+from tests.support.shell.command_line import ASCII_LOCALE
 from tests.support.shell.consuming import LIMIT_S, running
 from tests.support.state.state_stores import plan
 
@@ -72,6 +73,14 @@ def test_an_application_that_never_ran_is_refused_unless_it_is_meant(shell: Shel
         0,
         "application etl on stream orders is not paused\n",
     )
+
+
+def test_a_reason_and_a_root_are_read_in_an_ascii_locale(shell: Shell) -> None:
+    named = ("--before-start", "--reason", "Störung", "--zookeeper-root", "läufe")
+    ended = shell.operate("pause", *named, **ASCII_LOCALE)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    status = shell.operate("resume", "--zookeeper-root", "läufe")
+    assert "('Störung')" in status.stdout
 
 
 def test_a_wait_that_is_over_is_a_failure_and_the_pause_stays(shell: Shell) -> None:
