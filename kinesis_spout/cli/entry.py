@@ -24,8 +24,9 @@ def main() -> None:
 
     try:
         app(prog_name="kinesis-spout")
-    except OSError as exc:  # of --help and --version: a command says its own
-        sys.stderr.write(f"error: stdout cannot be written: {exc.strerror}\n")
+    except OSError as exc:  # of --help and --install-completion: a command says its own
+        place = exc.filename or "stdout"
+        sys.stderr.write(f"error: {place} cannot be written: {exc.strerror}\n")
         raise SystemExit(1) from None
     finally:
         try:

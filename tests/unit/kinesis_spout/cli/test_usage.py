@@ -297,6 +297,17 @@ def test_the_help_is_whole_in_80_columns(tmp_path: Path, name: str) -> None:
         assert "…" not in shown.stdout
 
 
+def test_a_completion_that_cannot_be_installed_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("no folder")
+    no_detection = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    ended = run_cli(
+        "--install-completion", "bash", cwd=tmp_path, HOME=str(tmp_path / "home"), **no_detection
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"error: {tmp_path}/home cannot be written: ")
+    assert ended.stderr.count("\n") == 1
+
+
 def test_ctrl_c_while_modules_are_imported_ends_without_a_stack_trace(tmp_path: Path) -> None:
     """The import of botocore sends the signal here, as a user who mistyped would."""
     (tmp_path / "botocore.py").write_text(
