@@ -291,6 +291,6 @@ def _later(deadline_ms: int | None, than_ms: int | None) -> bool:
 def _check(root: int, value: int) -> None:
     if value >> _EDGE_BITS:
         raise IllegalAckerEventError(
-            f"the value {value:#x} for root {root} is not an XOR of edges of {_EDGE_BITS} bits",
+            f"the value {value:#x} for root {root} is not an XOR of {_EDGE_BITS}-bit edges",
             "pass only edges that the acker issued",
         )

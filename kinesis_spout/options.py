@@ -324,7 +324,7 @@ SECURITY = by_field(
         "zookeeperAcl",
         "access to the znodes that the job creates. `open`: everyone has access. `creator`: only "
         "the job's identity has access. `creator-read`: the job's identity has access, and "
-        "everyone can read. Default: `creator` with a `zookeeperAuth`, otherwise `open`",
+        "everyone can read. Default: `open` if `zookeeperAuth` is `none`, otherwise `creator`",
         among=ACLS,
     ),
 )

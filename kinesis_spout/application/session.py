@@ -283,7 +283,7 @@ def close_open_plan(plans: PlanStore) -> None:
             continue  # another task of this application closes it, too: look again
         log.warning(
             "a Spark job of this application left batch %s open, so this process has closed the "
-            "batch. Records of the batch without a stored outcome are read again",
+            "batch. Those of its records that have no stored outcome are read again",
             pointer.id,
         )
         return

@@ -150,7 +150,7 @@ def _history_lines(entries: list[dict[str, Any]], most: int) -> Iterator[str]:
             yield f"    from  {change['from'] or 'not known'}"
             yield f"    to    {change['to'] or 'removed'}"
         if len(moved) > most:
-            yield f"  and {len(moved) - most} more shards; to list all shards, pass --json"
+            yield f"  and {len(moved) - most} more (to list all shards, pass --json)"
 
 
 # moving -------------------------------------------------------------------------------------------
@@ -308,10 +308,10 @@ def _change_lines(
 def reset(op: Operation) -> None:
     """Remove an application's checkpoints on a stream.
 
-    The next run of the application starts at its starting position. The command
-    is refused while the application runs. A Spark job needs a new Spark
-    checkpoint location for its next run; the command does not remove the old
-    location.
+    The next run of the application starts at the starting position in its
+    options, as a new application does. The command is refused while the
+    application runs. A Spark job needs a new Spark checkpoint location for its
+    next run; the command does not remove the old location.
     """
     application, identity = f"application {op.place.application} {op.on_stream}", op.store.identity
     try:
@@ -493,8 +493,7 @@ def import_export(
     except StoredDataError as exc:  # whose remedy is that of a node in ZooKeeper
         raise CliError(
             exc.message,
-            "pass a complete file that `checkpoint export` of this version or an older version "
-            "wrote",
+            "pass a complete file that `checkpoint export` of this or an older version wrote",
         ) from exc
     store = op.place.store(op.stack, is_new=True)
     with op.patience():

@@ -195,7 +195,9 @@ def _check(names: Sequence[str], setting: Setting, files: Mapping[str, Path | No
             with usage_errors(name):
                 load_function(text)  # a wrong one is reported before anything is started
     if not names:
-        raise wrong_usage("NAME", "pass the name of a drill, all or soak; --list shows the names")
+        raise wrong_usage(
+            "NAME", "pass the name of a drill, `all` or `soak`; --list shows the names"
+        )
 
 
 def _judged(

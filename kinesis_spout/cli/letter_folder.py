@@ -105,7 +105,9 @@ class LetterFolder:
         if len(files) >= MAX_FILES:
             notes.append(f"Only the first {MAX_FILES:,} files are read.")
         if unreadable:
-            notes.append(f"{counted(len(unreadable), 'file')} cannot be read: {unreadable[0]}")
+            notes.append(
+                f"{counted(len(unreadable), 'file')} cannot be read, for example {unreadable[0]}"
+            )
         worst = sorted(reasons.values(), key=lambda one: (-one["records"], one["reason"]))
         return {
             "place": str(self.path),

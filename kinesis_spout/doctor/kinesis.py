@@ -121,7 +121,7 @@ class Stream:
             return failed(f"{self.client.where} does not exist; {advice}")
         found = self.described
         if found is None:
-            return not_tried("the check kinesis:DescribeStreamSummary must pass first")
+            return not_tried("the kinesis:DescribeStreamSummary check must pass first")
         shards = None if found.open_shards is None else counted(found.open_shards, "open shard")
         key = f"encrypted with {found.encryption_key}" if found.encryption_key else "not encrypted"
         kept = f"keeps records for {found.retention_ms / 3_600_000:g} h"
@@ -147,21 +147,21 @@ class Stream:
 
     def get_iterator(self) -> Finding:
         if not self._shard_id:
-            return not_tried("the check kinesis:ListShards must pass first")
+            return not_tried("the kinesis:ListShards check must pass first")
         self._iterator = self.client.shard_iterator(self._shard_id, TRIM_HORIZON)
         return ok(f"allowed; tried on {self._shard_id}")
 
     def get_records(self) -> Finding:
         """From the oldest record on; an empty page is not followed."""
         if not self._iterator:
-            return not_tried("the check kinesis:GetShardIterator must pass first")
+            return not_tried("the kinesis:GetShardIterator check must pass first")
         self._has_record = self.client.get_records(self._iterator, 1).count > 0
         return ok(f"allowed; tried on {self._shard_id}")
 
     def check_key(self) -> Finding:
         """Only a record that was read shows that it was decrypted."""
         if self.described is None:
-            return not_tried("the check kinesis:DescribeStreamSummary must pass first")
+            return not_tried("the kinesis:DescribeStreamSummary check must pass first")
         key = self.described.encryption_key
         if key is None:
             return ok("not needed: the stream is not encrypted")

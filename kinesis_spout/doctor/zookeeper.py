@@ -137,7 +137,7 @@ class Ensemble:
         if application is None or stream is None:
             return
         if self._described is None:
-            yield not_tried("the check stream must pass first")
+            yield not_tried("the stream check must pass first")
             return
         place = {"chroot": self._chroot, "root": self._target.zookeeper_root}
         paths = ZookeeperPaths(**place, application=application, stream=stream.name)

@@ -372,7 +372,8 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     elif verdict is Health.LAGGING:
         yield from _lagging(look, status.worst, shards)
         if others := len(alike) - len(status.worst):
-            yield f"{others:,} other {are(others, 'shard waits', 'shards wait')} for lagging shards"
+            waiting = are(others, "shard is waiting", "shards are waiting")
+            yield f"{others:,} other {waiting} for lagging shards"
         yield from _soon(look, alike)
     else:
         said = causes[0].sentences

@@ -296,8 +296,8 @@ def _with_positions(
     named = []
     for shard in shards:
         lost = expired_unread(states[shard], horizon_ms)
-        lacks = "" if lost is None else f"; records that arrived from {times_of(lost)} expired"
-        named.append(f"{shard} (read up to {states[shard].read_position}{lacks})")
+        lacks = "" if lost is None else f"; records that arrived from {times_of(lost)} have expired"
+        named.append(f"{shard} (read position {states[shard].read_position}{lacks})")
     return ", ".join(named)
 
 

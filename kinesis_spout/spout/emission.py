@@ -66,7 +66,7 @@ class EmissionBlock:
             raise IllegalAckerEventError(
                 f"emission {message_id} was {later} after it was {earlier} in the same `with` "
                 "block. The first outcome counts",
-                "ack or fail each emission only once in its with block",
+                "ack or fail each emission only once in its `with` block",
             )
         self.acked = acked
 

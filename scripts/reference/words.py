@@ -697,7 +697,7 @@ ERRORS = {
     ),
     "CheckpointRegressionError": Trouble(
         "A write would have moved a checkpoint back. Nothing was written to ZooKeeper.",
-        "Report this bug of kinesis-spout, with the message of the error.",
+        "Report this bug in kinesis-spout, and include the error message.",
     ),
     "InterruptedSleepError": Trouble(
         "A spout was closed while a request waited for its next attempt. No record is lost "
@@ -714,7 +714,7 @@ ERRORS = {
     "KeyAccessError": Trouble(
         "The KMS key of the stream is disabled or missing, or the policy of the key does not "
         "allow its use with these credentials.",
-        "Enable the KMS key, or allow the use of the key that the message names.",
+        "Enable the KMS key, or allow the KMS action that the message names.",
     ),
     "MoveRefusedError": Trouble(
         "`checkpoint set` cannot move a shard to the requested position. The shard or the record "
@@ -821,7 +821,7 @@ ERRORS = {
     "IllegalTrackerEventError": Trouble(
         "A record was acked or failed although its state does not allow this event. The "
         "tracker changed nothing.",
-        "Report this bug of kinesis-spout, with the message of the error. The message names the "
+        "Report this bug in kinesis-spout, and include the error message. The message names the "
         "shard, the sequence number and the state.",
     ),
     "InvalidPositionError": Trouble(

@@ -195,7 +195,7 @@ def _json_type(hint: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_json_type(one) for one in inner if one is not types.NoneType)
     if origin is dict:
-        return f"object of {_plural(_json_type(inner[1]))}"
+        return f"object whose values are {_plural(_json_type(inner[1]))}"
     if origin in (tuple, list):
         if origin is tuple and Ellipsis not in inner:
             return f"[{', '.join(_json_type(one) for one in inner)}]"

@@ -140,8 +140,8 @@ class Backlog:
         left = []
         if unread := self._unread(self.run):
             log.warning(
-                "the AvailableNow run ends. Within maxSearchTime, the run did not read these "
-                "shards, or their child shards, up to the time at which it started: %s",
+                "the AvailableNow run ends because maxSearchTime has passed. The run has not read "
+                "all records from before its start in these shards or their child shards: %s",
                 ", ".join(unread),
             )
             shards = "1 shard" if len(unread) == 1 else f"{len(unread):,} shards"

@@ -149,9 +149,9 @@ class OutcomeSummary:
         if self._unread == 1:
             # Nothing else would explain why the query runs batches and makes no progress.
             log.warning(
-                "batch %s has ended, but the sink read none of its rows, so the records of the "
-                "batch are redelivered. A function of foreachBatch must read its frame, even if "
-                "the function drops the rows",
+                "batch %s has ended, but the sink read none of its rows, so the batch's records "
+                "are redelivered. The function passed to foreachBatch must read its DataFrame, "
+                "even if the function drops the rows",
                 plan_id,
             )
         if is_available_now and self._unread >= MAX_UNREAD:

@@ -86,7 +86,7 @@ class SinkColumns:
             )
         if not has_stream and "streamName" not in found:
             raise ConfigError(
-                "the stream to write to is missing",
+                "no target stream is set",
                 "set option streamName or streamArn, or add a column streamName",
             )
         return cls(

@@ -140,9 +140,8 @@ def ensure_running(
         (directory / LOCK_NAME).touch()
     except OSError as exc:
         raise EmbeddedZookeeperError(
-            f"the directory {directory} of the embedded ZooKeeper cannot be written "
-            f"({exc.strerror})",
-            "use a directory that can be written",
+            f"the directory {directory} of the embedded ZooKeeper is not writable ({exc.strerror})",
+            "use a writable directory",
         ) from exc
     deadline = time.monotonic() + timeout_s
     started = False

@@ -307,7 +307,7 @@ def _of_stream(
         several = f"{query} reads stream {stream} in several sources"
         raise MigrationError(
             several if found else f"{query} does not read stream {stream}",
-            "pass the checkpointLocation of a query in which one source reads the stream",
+            "pass the checkpointLocation of a query in which exactly one source reads the stream",
         )
     return found[0]
 

@@ -145,7 +145,7 @@ def test_an_action_that_is_throttled_is_allowed_and_what_needs_it_is_not_tried(
     fake.model.faults.add(error("LimitExceededException"), operation=throttled, times=None)
     found = examined(fake, retry_for_s=0)
     assert found[f"kinesis:{throttled}"].verdict is WARNING
-    assert found[later] == not_tried(f"the check kinesis:{throttled} must pass first", later)
+    assert found[later] == not_tried(f"the kinesis:{throttled} check must pass first", later)
 
 
 @pytest.mark.parametrize("operation", sorted(READING))
@@ -222,7 +222,7 @@ def test_no_credentials_are_a_failure_that_says_how_to_give_them(
     found = examined(aws)
     assert found["credentials"].verdict is FAILED
     assert "AWS_ACCESS_KEY_ID" in found["credentials"].sentence
-    assert found["endpoint"].sentence == "the check credentials must pass first"
+    assert found["endpoint"].sentence == "the credentials check must pass first"
     no_aws_environment("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     no_aws_environment("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
     assert examined(aws)["credentials"].sentence == "from the environment"
@@ -283,7 +283,7 @@ def test_an_endpoint_that_nobody_serves_is_unreachable() -> None:
     found = examined(AwsConfig(**fields_of(f"http://127.0.0.1:{port}")))
     assert found["endpoint"].verdict is FAILED
     assert found["endpoint"].unreachable
-    assert found["identity"].sentence == "the check endpoint must pass first"
+    assert found["identity"].sentence == "the endpoint check must pass first"
 
 
 _ALWAYS: dict[str, Any] = {"operation": "DescribeStreamSummary", "times": None}

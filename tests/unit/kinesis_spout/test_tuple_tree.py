@@ -232,9 +232,9 @@ def test_zero_is_never_an_edge() -> None:
         (lambda acker, _: acker.init(7, "m", 1), "did not issue"),
         (lambda acker, _: acker.extend(7, 1), "did not issue"),
         # no XOR of edges: it could never be cancelled, and would grow beyond constant size
-        (lambda acker, root: acker.ack(root, -1), "not an XOR of edges of 64 bits"),
-        (lambda acker, root: acker.ack(root, 1 << EDGE_BITS), "not an XOR of edges of 64 bits"),
-        (lambda acker, _: acker.init(acker.issue(), "m", -1), "not an XOR of edges of 64 bits"),
+        (lambda acker, root: acker.ack(root, -1), "not an XOR of 64-bit edges"),
+        (lambda acker, root: acker.ack(root, 1 << EDGE_BITS), "not an XOR of 64-bit edges"),
+        (lambda acker, _: acker.init(acker.issue(), "m", -1), "not an XOR of 64-bit edges"),
         (
             lambda acker, root: acker.init(root, "another", 9, deadline_ms=5),
             "init was called twice",

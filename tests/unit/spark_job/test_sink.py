@@ -226,9 +226,7 @@ def test_columns_are_found_by_name_in_any_case_and_others_are_ignored() -> None:
 def test_a_frame_that_cannot_be_written_is_refused(ddl: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SinkColumns.of(schema(ddl), has_stream=True)
-    with pytest.raises(
-        ConfigError, match=r"the stream to write to is missing.*streamName or streamArn"
-    ):
+    with pytest.raises(ConfigError, match=r"no target stream is set.*streamName or streamArn"):
         SinkColumns.of(schema("data binary"), has_stream=False)
 
 

@@ -202,7 +202,7 @@ VERDICTS: list[tuple[Look, str]] = [
     # who holds up whom
     (
         look(*FAMILY, state(0, after(9)), tips={0: behind(60_000)}, **MOVED),
-        "lagging: 1 of 3 shards is 60 s behind; 2 other shards wait for lagging shards",
+        "lagging: 1 of 3 shards is 60 s behind; 2 other shards are waiting for lagging shards",
     ),
     (
         look(

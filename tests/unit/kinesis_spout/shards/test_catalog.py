@@ -109,7 +109,7 @@ def test_an_unread_shard_missing_from_two_listings_that_are_apart_stops_the_quer
     world.catalog.stream.expire()
     world.refresh(after_s=1)
     with pytest.raises(
-        DataLossError, match=r"shardId-000000000099 \(read up to AFTER:7\).*failOnDataLoss"
+        DataLossError, match=r"shardId-000000000099 \(read position AFTER:7\).*failOnDataLoss"
     ):
         world.refresh(after_s=10)
     assert not world.job.states()[GONE.shard_id].end_was_read

@@ -200,7 +200,7 @@ def test_a_batch_replayed_after_the_retention_reports_the_shards_that_it_can_no_
     lenient = job.coordinator(fail_on_data_loss=False)
     with caplog.at_level("WARNING", "kinesis_spout"):
         assert run(job, lenient, plan) == put
-    assert f"{shard(0)} (read up to TRIM_HORIZON; records" in caplog.text
+    assert f"{shard(0)} (read position TRIM_HORIZON; records" in caplog.text
 
 
 # idle, and not read -----------------------------------------------------------------------------

@@ -312,7 +312,7 @@ def test_available_now_ends_with_a_warning_when_a_closed_shard_never_reports_its
     job.fake.faults.add(never, operation="GetRecords", shard_id=shard(0), times=None)
     coordinator.prepare_available_now()
     read_all(job, coordinator)
-    said = "up to the time at which it started: "
+    said = "in these shards or their child shards: "
     assert f"{said}{shard(0)}" in caplog.text
     assert ended(job) == (DONE, "it left 3 shards not read up to the start of the run")
     assert 20 <= job.clock.monotonic_s() < 60
