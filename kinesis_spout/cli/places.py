@@ -535,8 +535,10 @@ def show(console: Console, shown: RenderableType) -> None:
             return
         with console.capture() as captured:
             console.print(shown, highlight=False, emoji=False)
+        # Of its own, typer writes UTF-8 to a stdout for which the locale says ASCII.
+        file = None if console.file is sys.stdout else console.file
         for line in captured.get().splitlines():
-            typer.echo(line.rstrip(), file=console.file)
+            typer.echo(line.rstrip(), file=file)
 
 
 def say(line: str) -> None:
