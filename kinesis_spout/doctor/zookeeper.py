@@ -132,7 +132,7 @@ class Ensemble:
         return ok(f"this client can read and write {below}{first}")
 
     def check_state(self) -> Iterator[Finding]:
-        """Whether the application's state belongs to the stream of today."""
+        """Whether the application's state belongs to the stream of today, and a job can read it."""
         application, stream = self._target.application, self._target.stream
         if application is None or stream is None:
             return
@@ -146,6 +146,8 @@ class Ensemble:
         if known is None:
             yield ok(f"application {application} has no stored state yet")
         elif known.is_same(self._described.identity):
+            topics.identity.read_start()
+            topics.shard_states.load()
             yield ok(f"the state of application {application} belongs to this stream")
         else:
             described = self._described.identity

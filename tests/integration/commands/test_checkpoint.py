@@ -130,6 +130,9 @@ def test_a_state_that_cannot_be_read_can_be_reset(shell: Shell) -> None:
     client.stop()
     client.close()
     assert "or reset the application" in shell.checkpoint("show").stderr
+    examined = json.loads(shell.operate("doctor", "--json", *shell.endpoint).stdout)
+    sentences = {one["about"]: one["sentence"] for one in examined["findings"]}
+    assert "or reset the application" in sentences["state"]
     said, *rest = shell.checkpoint("reset", "--yes").stdout.splitlines()
     assert "has state that cannot be read: " in said
     assert rest == ["removed"]
