@@ -299,9 +299,12 @@ def test_the_help_is_whole_in_80_columns(tmp_path: Path, name: str) -> None:
 
 def test_a_completion_that_cannot_be_installed_names_its_file(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
-    no_detection = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     ended = run_cli(
-        "--install-completion", "bash", cwd=tmp_path, HOME=str(tmp_path / "home"), **no_detection
+        "--install-completion",
+        "bash",
+        cwd=tmp_path,
+        HOME=str(tmp_path / "home"),
+        _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1",
     )
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"error: {tmp_path}/home cannot be written: ")
