@@ -319,7 +319,9 @@ def tell(outcomes: Iterable[Outcome[TupleTree]], *, retry: bool = True) -> None:
             if outcome.ending is Ending.ACKED:
                 tree.outcomes.ack(tree.message_id)
             else:
-                tree.outcomes.fail(tree.message_id, reason=reason, retry=retry)
+                # `retry` only where it says something: an `Outcomes` of earlier versions lacks it.
+                how = {} if retry else {"retry": False}
+                tree.outcomes.fail(tree.message_id, reason=reason, **how)
         except Exception as error:  # noqa: BLE001  # an error of one spout must not cost another its outcome
             errors.append(error)
     if len(errors) == 1:

@@ -102,6 +102,12 @@ def explained_screen(
         parts.append(Text(moved))
     if (lost := loss_sentence(look)) is not None:
         parts.append(Text(f"loss of records {lost}", "bold red"))
+        parts.append(
+            Text(
+                "-> Fix: if you need the lost records, put them on the stream again from their "
+                "source. Raise the retention of the stream to have more time after an outage."
+            )
+        )
     causes = {cause.kind for group in found for cause in group.explanation.chain}
     if look.refusal is not None and Kind.KINESIS_REFUSES not in causes:
         parts.append(

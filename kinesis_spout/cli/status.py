@@ -278,7 +278,8 @@ def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> dict[str, T
         "checkpoint": Text(shortened(one.checkpoint or "none")),
         "lag": Text(f"{bound}{lag_cell(one.lag_ms)}"),
         "expires in": Text(
-            cut_expiry(one.expires_in_ms, retention_ms), "" if one.expires_in_ms is None else colour
+            cut_expiry(one.expires_in_ms, retention_ms, is_bound=bool(bound)),
+            "" if one.expires_in_ms is None else colour,
         ),
         "speed": Text("-" if speed is None else _speed(speed)),
         "unres.": Text(_count(one.unresolved)),

@@ -112,8 +112,8 @@ _TEXT = """
         shard, split the shard
     [throttled, !reads_itself] fix look: ask the team that owns the stream which other consumers
         read shard {shard}
-    [throttled, !reads_itself] fix change: let the other consumers of the shard read less often,
-        move them to enhanced fan-out, or split the shard
+    [throttled, !reads_itself] fix change: let the other consumers of the shard read less often, or
+        move them to enhanced fan-out
 
 :: save the records
     [expires_soon] first change: raise the stream's retention (aws kinesis
@@ -169,12 +169,13 @@ _TEXT = """
     other applications on this stream: {applications:names} and {more_applications} more
     [!more_applications] other applications on this stream: {applications:names}
     ZooKeeper has state of application {application} for other streams: {streams:names}
+    fix look: if you mean application {likely_application}, pass --application {likely_application}
     fix look: compare --application, --stream, --zookeeper and --zookeeper-root with the options of
         the job
-    fix look: to look at an existing application, pass --application {likely_application}
     fix look: to look at a stream that the application reads, pass --stream {likely_stream}
-    or run: if the application's state is lost, stop the job, restore ZooKeeper's data or import the
-        last export (PATH), and start the job again $ checkpoint import PATH
+    [!likely_application] or run: if the application's state is lost, stop the job, restore
+        ZooKeeper's data or import the last export (PATH), and start the job again $ checkpoint
+        import PATH
     or start: if the application has never run, start the job
 
 # It is known, and no shard has a state yet. Of one that ended so, the job says why.
@@ -236,10 +237,10 @@ _TEXT = """
 
 # A shard that is read, but never acked, looks like one that keeps up.
 == no answers: Blocked
-    [!has_ended] the spout (pid {pid:id} on {host}) has received no ack or failure since
+    [!has_ended] the spout (pid {pid:id} on {host}) has received neither an ack nor a failure since
         {since_at_ms}
-    [has_ended] the spout (pid {pid:id} on {host}) received no ack or failure from {since_at_ms} to
-        its end
+    [has_ended] the spout (pid {pid:id} on {host}) received neither an ack nor a failure from
+        {since_at_ms} to its end
     {timed_out:records} timed out after {timeout_ms} (message_timeout_s)
     [!timeout_ms] {timed_out:records} timed out (message_timeout_s)
     the spout redelivers each record that timed out
@@ -400,7 +401,7 @@ _TEXT = """
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
 == kinesis refuses: Blocked, below
-    Kinesis refuses reads of shard {shard}
+    Kinesis refuses reads of the stream
     {error}
     [is_key] no consumer can read the stream until its KMS key can be used
     [!is_key] a job with the same credentials fails with the same error
@@ -535,7 +536,7 @@ _TEXT = """
     [hold=deactivated] the spout delivers no record until activate() is called
     [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
     [hold=not taken] the spout reads no new record while records wait for the program to take them
-    [hold=full] the spout (pid {pid:id} on {host}) has received no ack or failure since
+    [hold=full] the spout (pid {pid:id} on {host}) has received neither an ack nor a failure since
         {since_at_ms}
     the program has {max_pending:records} in flight, as many as max_pending allows, so the program
         gets no new records

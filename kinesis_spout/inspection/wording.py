@@ -108,14 +108,15 @@ def shards_named(shard_ids: Sequence[str], most: int = 5) -> str:
     return f"shard{'' if len(names) == 1 else 's'} {joined(names)}"
 
 
-def cut_expiry(lost_ms: int | None, retention_ms: int) -> str:
+def cut_expiry(lost_ms: int | None, retention_ms: int, *, is_bound: bool = False) -> str:
     """In what time records expire, in a table: `-`, `now`, `3 h`, `>24 h`. No record is kept for
     longer than the retention, so a slow loss of pace, which reaches further, is `>` that.
+    `is_bound`: of a lag that is an upper bound, records expire later than this.
     """
     if lost_ms is None:
         return "-"
-    if lost_ms > retention_ms:
-        return f">{duration(retention_ms)}"
+    if lost_ms > retention_ms or (is_bound and lost_ms):
+        return f">{duration(min(lost_ms, retention_ms))}"
     return duration(lost_ms) if lost_ms else "now"
 
 

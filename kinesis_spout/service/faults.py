@@ -207,7 +207,7 @@ def missing_right(message: str) -> str | None:
     if (denied := _DENIED.search(message)) is None:
         return None
     on = f" on {denied[2]}" if denied[2] else ""
-    return f"allow {denied[1]}{on} to the role or user of these credentials (IAM)"
+    return f"grant the role or user of these credentials {denied[1]}{on} (IAM)"
 
 
 def meaning_of(

@@ -119,7 +119,7 @@ class DataLossDetector:
         if not self._reported.keys() >= lapsed.intersection(shards):
             new = [shard for shard in sorted(lapsed) if shard not in self._reported]
             self.report(
-                f"shards of stream {self._stream} have not been read for longer than the retention "
+                f"shards of stream {self._stream} were not read for longer than the retention "
                 f"of {retention_ms // 3_600_000} h: {_with_positions(new, states, horizon_ms)}"
             )
             self._reported |= dict.fromkeys(new, horizon_ms + retention_ms)

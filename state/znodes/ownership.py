@@ -224,7 +224,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
         else:
             total = holder.task.total
             what = (
-                f"{name} is already run with a total of {total} tasks, not {task.total} "
+                f"{name} is already running with a total of {total} tasks, not {task.total} "
                 f"({holder.task.label} is {who})"
             )
             remedy = (

@@ -519,7 +519,7 @@ class ZookeeperTree:
     def _unavailable(self, waited_s: float) -> StoreUnavailableError:
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} did not answer within {waited_s:g} s",
-            "check that the servers run and can be reached from this machine",
+            "check that the servers are running and can be reached from this machine",
         )
 
     def _translated(self, exc: Exception, where: str) -> StateError:

@@ -235,7 +235,7 @@ def test_a_server_that_goes_away_is_an_error_within_the_time_limit(tmp_path: Pat
         stop(directory)
         began = time.monotonic()
         with pytest.raises(
-            StoreUnavailableError, match="not answer within 1 s; check that the servers run"
+            StoreUnavailableError, match="not answer within 1 s; check that the servers are running"
         ):
             store.shard_states.save([StateChange(None, state_at(1))])
         assert time.monotonic() - began < 10

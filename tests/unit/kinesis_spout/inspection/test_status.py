@@ -269,7 +269,7 @@ VERDICTS: list[tuple[Look, str]] = [
     # records without an answer
     (
         one(log=SILENT),
-        "stalled: the spout (pid 42 on host-a) has received no ack or failure since",
+        "stalled: the spout (pid 42 on host-a) has received neither an ack nor a failure since",
     ),
     (
         spout(failed(3, attempts=4)),

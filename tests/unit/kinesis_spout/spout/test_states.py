@@ -314,7 +314,7 @@ def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(
     assert losses(one) == []
     SteppedSpout(one, fail_on_data_loss=False)
     (said,) = losses(one)
-    assert said.startswith(f"records may be lost: shards of stream {STREAM} have not been read")
+    assert said.startswith(f"records may be lost: shards of stream {STREAM} were not read")
 
 
 def test_a_spout_that_is_overtaken_by_the_retention_stops_before_the_gap(
