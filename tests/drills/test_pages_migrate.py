@@ -82,12 +82,12 @@ def test_from_databricks(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path
     play.end()
 
 
-@pytest.mark.parametrize("title", ["Continue after a topology", "Continue in place"])
+@pytest.mark.parametrize("title", ["Continue after a topology", "Continue without an import"])
 def test_from_the_storm_spout(
     title: str, fake: ServedFake, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
     play = RunbookPlayer(title, tmp_path, fake, zookeeper_chroot, page=PAGES / "storm-spout.md")
     kcl_stream(fake.model)
     storm_spout_state(fake.model, zookeeper_chroot, "/kinesis_storm_spout/words/orders")
-    play.run(1 if title == "Continue in place" else 3)
+    play.run(1 if title == "Continue without an import" else 3)
     play.end()

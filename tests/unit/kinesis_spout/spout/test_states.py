@@ -443,5 +443,5 @@ def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
             under_test.put(2)
             pass_time(under_test, spout, 4 * DAY_S, step_s=DAY_S)
             under_test.put(2)
-        with pytest.raises(DataLossError, match="not been read for longer than the retention"):
+        with pytest.raises(DataLossError, match="not read for longer than the retention"):
             pass_time(under_test, spout, 5)
