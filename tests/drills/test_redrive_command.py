@@ -152,17 +152,17 @@ def test_a_dry_run_counts_and_a_run_puts_what_it_counted(spark: SparkSession, de
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "says", "code"),
     [
-        ((), "pass --yes"),
-        (("--option", "startingPosition=LATEST", "--yes"), "startingPosition is not"),
+        ((), "pass --yes", 1),
+        (("--option", "startingPosition=LATEST", "--yes"), "startingPosition is not", 2),
     ],
 )
 def test_what_cannot_work_is_reported_before_spark_starts(
-    dead: Dead, more: tuple[str, ...], says: str
+    dead: Dead, more: tuple[str, ...], says: str, code: int
 ) -> None:
     ended = dead.run(*more)
-    assert ended.returncode == 1
+    assert ended.returncode == code
     assert says in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not (dead.cwd / "kinesis-spout.log").exists()

@@ -198,7 +198,7 @@ def test_a_bad_stream_name_of_a_row_is_said_of_the_column(
     """No option has it."""
     rows = pa.record_batch({"data": [b"1"], "streamName": [name]})
     to = SinkSettings.from_options(options_of(served[0]))
-    with pytest.raises(ConfigError, match=f"^column streamName: '{name}' is not a "):
+    with pytest.raises(ConfigError, match=f"^column streamName: '{name}' is not "):
         write(to, rows, columns=SinkColumns(0, None, None, 1))
 
 
