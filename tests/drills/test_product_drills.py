@@ -75,7 +75,7 @@ def test_a_signal_ends_a_drill_with_all_that_it_started(tmp_path: Path) -> None:
     ) as drill:
         try:
             assert drill.stderr is not None
-            assert any(" s  the drill freezes" in line for line in drill.stderr)
+            assert any(" s  the drill starts" in line for line in drill.stderr)
             children = psutil.Process(drill.pid).children(recursive=True)
             (directory,) = tmp_path.iterdir()
             assert len(children) >= 2
