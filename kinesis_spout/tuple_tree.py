@@ -78,6 +78,8 @@ class TrackedTuple:
     nothing. As a context manager it acks itself at the end of the block, unless it has an outcome
     already. On an exception it fails, and the exception propagates. `FailRecordError` (of
     `kinesis_spout.spout`), also as the exception of a future, says whether the record is retried.
+    An interrupt (`NO_OUTCOME`) that leaves the block gives no outcome, unless the tuple has one:
+    the record is delivered again.
     """
 
     __slots__ = ("_acker", "_edges", "_ending", "_made")
@@ -157,10 +159,10 @@ class TrackedTuple:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self._answer(Ending.FAILED, *failure_of(error), is_once=False)
-        else:
+        if error is None:
             self._answer(Ending.ACKED, is_once=False)
+        elif self.answered or not isinstance(error, NO_OUTCOME):
+            self._answer(Ending.FAILED, *failure_of(error), is_once=False)
 
     def __repr__(self) -> str:
         outcome = "not answered" if self._ending is None else self._ending.value
@@ -222,8 +224,7 @@ class TrackedTuple:
 
 class TupleTree(TrackedTuple):
     """The first tuple of an emission's tree. Its deadline is set when it is made, so make it when
-    the work begins. An interrupt (`NO_OUTCOME`) that leaves its block is no outcome, unless the
-    tuple has one: the record is delivered again.
+    the work begins.
     """
 
     __slots__ = ("message_id", "outcomes", "root")
@@ -252,15 +253,6 @@ class TupleTree(TrackedTuple):
         when the tree has ended already.
         """
         return self._acker.withdraw(self.root)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.answered or not isinstance(error, NO_OUTCOME):
-            super().__exit__(kind, error, trace)
 
     def _names(self) -> str:
         return f"message {self.message_id}"

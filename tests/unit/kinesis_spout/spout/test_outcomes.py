@@ -161,7 +161,11 @@ def test_a_with_block_gives_its_record_one_outcome(
     assert [one.reason for one in spout.letters] == (["no"] if "reject" in steps else [])
 
 
-@pytest.mark.parametrize("block", [lambda one: one, lambda one: one.tree()], ids=["with", "tree"])
+@pytest.mark.parametrize(
+    "block",
+    [lambda one: one, lambda one: one.tree(), lambda one: one.tree().child()],
+    ids=["with", "tree", "part"],
+)
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_dead_letters_no_record(
     one: SimulatedJob,
