@@ -432,7 +432,8 @@ class QueryDriver:
 
         If the offset has a plan of the same stream under an application that the query does not
         read, the application was renamed. The stream then gets that plan, so that the missing state
-        of the new application is detected as a loss. Otherwise the stream would start anew.
+        of the new application is detected as a loss. Without that plan, the driver would read the
+        stream from its starting position.
         """
         plans = {name or self._stream_of(plan): plan for name, plan in read_offset(offset).items()}
         read = {stream.name: stream.settings.stream.name for stream in self._streams}
