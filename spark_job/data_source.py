@@ -12,9 +12,13 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import os
+import signal
+import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,11 +29,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kinesis_spout.errors import ConfigError
+from kinesis_spout.errors import ConfigError, KinesisError
 from state.failpoint import failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
@@ -82,9 +87,11 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._query = query
         self._columns = columns
         self._driver: QueryDriver | None = None
+        self._session_dirs: list[Path] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_query": self._query, "_columns": self._columns, "_driver": None}
+        of_this_process: dict[str, Any] = {"_driver": None, "_session_dirs": []}
+        return {"_query": self._query, "_columns": self._columns, **of_this_process}
 
     @property
     def driver(self) -> QueryDriver:
@@ -94,6 +101,11 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 QueryDriver,
             )
 
+            # Only Spark's own processes set this, so the signals of other programs stay theirs.
+            if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+                signal.signal(signal.SIGTERM, _exit_in_order)
+                named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+                self._session_dirs = [Path(name) for name in named if name and Path(name).is_dir()]
             self._driver = QueryDriver.connected(self._query)
         return self._driver
 
@@ -117,9 +129,28 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark passes an offset as `start` only after its batch is committed.
         """
+        self._check_session()
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with _reporting(self.driver):
             return self.driver.next_offset(start, max_records=max_records)
+
+    def _check_session(self) -> None:
+        """Raise `KinesisError` if the Spark session has stopped. `spark.stop()` does not stop an
+        idle query: it would ask for offsets, and own the application, until the JVM ends.
+
+        Spark does not tell a source that the session has stopped, but removes its directories.
+        """
+        for folder in self._session_dirs:
+            with suppress(FileNotFoundError):
+                # Unlike a test of its existence, this keeps the directory from looking unused to
+                # programs that remove old files.
+                list(folder.iterdir())
+                return
+        if self._session_dirs:
+            raise KinesisError(
+                "the Spark session was stopped while the query was running",
+                "call query.stop() before spark.stop()",
+            )
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.driver.prepare_available_now()
@@ -199,6 +230,15 @@ class RefusedStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         raise self._error
+
+
+def _exit_in_order(number: int, frame: FrameType | None) -> NoReturn:
+    """Exit so that Spark's code calls `stop` of the reader. Spark ends a query by a SIGTERM to the
+    process that plans it, and by default that process would die without a call.
+    """
+    del frame
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt `stop`
+    sys.exit(128 + number)
 
 
 def _keep_small(tasks_read: int) -> None:

@@ -15,8 +15,9 @@ Spark's protocol, as observed on PySpark 4.3.0, and how this module deals with e
 - Planning processes construct a reader too. So the constructor does no I/O.
 - The default trigger calls `latestOffset` every 10 ms. So `QueryDriver` waits up to `idleWait`.
 - An error in any call ends the query. So the client and the store retry transient faults.
-- Spark does not call `stop` when a query stops normally; it kills the worker. So the ownership is
-  ephemeral, and a successor waits until the old session has expired.
+- Spark ends a query by a SIGTERM to the worker. The reader handles it, and `close` releases the
+  ownership. A killed worker releases nothing. So the ownership is ephemeral, and a successor waits
+  until the old session has expired.
 - A stateful query runs batches without data. So plans have their own numbers and never use Spark's
   batch ids.
 

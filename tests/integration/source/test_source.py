@@ -23,6 +23,8 @@ from spark_job.registration import preflight
 from state.position import TRIM_HORIZON
 from state.store.identity import StartPin
 from tests.support.kinesis.services import SECRET_KEY
+from tests.support.spark import stopped_twice
+from tests.support.spark.job_process import JobProcess
 from tests.support.spark.source import STREAM, StreamUnderTest, ids_of, served_stream
 from tests.support.state.zookeeper import wait_until
 
@@ -205,6 +207,22 @@ def test_a_frame_serves_another_query_whose_sink_takes_a_part_of_a_batch(
     new = ran.stream.ids() - before
     assert {one for one in new if one.partition(":")[0] in later} == set(seen[1:])
     assert ran.stream.checkpoints() == ran.stream.tips()
+
+
+def test_a_stopped_query_and_a_stopped_session_release_the_ownership(
+    stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """At once: the ZooKeeper session, whose end would release it too, lasts longer than the test
+    waits.
+    """
+    fields = stream.fields(zookeeper_session_timeout="40s", owner_wait="60s")
+    job = {"source": fields, "directory": str(tmp_path)}
+    JobProcess(job, tmp_path, program=stopped_twice.__file__).finish()
+    assert json.loads((tmp_path / "answer.json").read_text()) == {
+        "after query.stop()": [],
+        "after spark.stop()": [],
+        "third query": True,
+    }
 
 
 def test_a_misspelt_reader_option_is_refused_when_the_frame_is_made(spark: SparkSession) -> None:
