@@ -545,7 +545,8 @@ def offset_of(plans: Mapping[str, str], *, names_streams: bool) -> dict[str, Any
 
 def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
     """Return the plans in an offset, by stream. The plan of an offset that does not name its stream
-    is under "". Raises `ConfigError` for an offset of an unknown format.
+    is under "". Raises `ConfigError` for an offset of an unknown format or of another source, which
+    may be any JSON value.
     """
     match offset:
         case {"format": 1, "plan": str(plan)}:
@@ -554,6 +555,12 @@ def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
             isinstance(plan, str) for plan in plans.values()
         ):
             return plans
+    if not isinstance(offset, dict) or "format" not in offset:
+        raise ConfigError(
+            "the checkpoint location belongs to a query of another source, because its newest "
+            "offset names no batch of kinesis-spout",
+            f"keep that checkpoint location for the other query, and {_NEW_LOCATION}",
+        )
     raise ConfigError(
         f"the checkpoint location contains an offset of format {offset.get('format')!r}, not "
         f"{OF_ONE} or {OF_SEVERAL}",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -379,10 +379,16 @@ def test_an_offset_of_one_stream_does_not_name_it(
     assert read_offset(named) == plans
 
 
+@pytest.mark.parametrize("offset", [{}, {"orders": {"0": 23}}, 5])
+def test_an_offset_of_another_source_is_refused(offset: Any) -> None:
+    """Of Kafka, for example, or of the rate source."""
+    with pytest.raises(ConfigError, match=r"belongs to a query of another source.*give the query"):
+        read_offset(offset)
+
+
 @pytest.mark.parametrize(
     "offset",
     [
-        {},
         {"format": 3},
         {"format": 1},
         {"format": 2, "plans": ["a"]},
