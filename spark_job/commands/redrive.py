@@ -4,6 +4,7 @@ Files on this machine are read here, and pyspark is not imported. Spark reads al
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -47,6 +48,7 @@ from state.errors import InvalidPositionError
 from state.position import StartingPosition
 
 _TIMES = "-2h (s, m, h or d), 14:00, or an ISO time like 2026-01-31T12:00:00Z"
+_CONFIGURATIONS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME")
 WHICH, WHERE = "Which dead letters", "The destination"
 
 
@@ -130,6 +132,7 @@ def redrive(
         out, notes = Console(), errors()
         files: LetterFiles | None = LocalLetterFiles.at(path)
         if files is None:
+            refuse_missing(path, settings)
             spark_files = _spark_files(
                 ctx, stop, path, master=master, conf=settings, log_file=log_file
             )
@@ -149,6 +152,24 @@ def redrive(
                 typer.echo(json.dumps(report), file=out.file)
         elif asked:
             show(out, f"put {put:,}")
+
+
+def refuse_missing(path: str, conf: Mapping[str, str]) -> None:
+    """Raise `CliError` if the path is of this machine and does not exist, since Spark takes long to
+    find that out. Spark may read a path without a scheme from another file system, if its
+    configuration says so, and a pattern from several files.
+    """
+    place = path.removeprefix("file://")
+    has_own_default = place == path and (
+        any("fs.default" in name for name in conf) or any(map(os.environ.get, _CONFIGURATIONS))
+    )
+    if has_own_default or set(place) & set(":*?{") or Path(place).exists():
+        return
+    raise CliError(
+        f"{path} does not exist on this machine",
+        "correct the path of the dead letters. For another file system, begin the path with its "
+        "scheme, such as hdfs:// or s3a://",
+    )
 
 
 @contextmanager

@@ -168,6 +168,12 @@ def test_what_cannot_work_is_reported_before_spark_starts(
     assert not (dead.cwd / "kinesis-spout.log").exists()
 
 
+def test_a_missing_path_is_reported_before_spark_starts(tmp_path: Path) -> None:
+    ended = run_cli("redrive", "typo", "--dry-run", *COMMAND_OPTIONS, cwd=tmp_path)
+    assert (ended.returncode, "typo does not exist" in ended.stderr) == (1, True), ended.stderr
+    assert not (tmp_path / "kinesis-spout.log").exists()
+
+
 def test_a_signal_lets_it_record_what_it_has_put(spark: SparkSession, dead: Dead) -> None:
     """It ends after the request in progress, with a shell's exit code. (The run command's tests
     have Ctrl-C, which takes the same way.)
