@@ -198,11 +198,6 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._query.scheme,
         )
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing. The next `latestOffset` settles the plan; it comes also where `commit` does
-        not, as at the end of an AvailableNow run.
-        """
-
     def stop(self) -> None:
         if self._driver is not None:
             self._driver.close()

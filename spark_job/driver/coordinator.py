@@ -6,7 +6,7 @@ Spark's protocol, as observed on PySpark 4.3.0, and how this module deals with e
 
 - Spark passes plan k to `latestOffset(start)` only after batch k is in Spark's commit log. This is
   also true after a restart, and at the end of an AvailableNow run, where Spark never calls
-  `commit(k)`. So plan k is settled then, and `commit` does nothing.
+  `commit(k)`. So plan k is settled then, and the reader does not implement `commit`.
 - Spark calls `initialOffset` twice in batch 0, and again when it replays batch 0. The calls cannot
   be distinguished. So `initialOffset` does nothing, and `settle` or `tasks` pins the start: they
   receive the plan that Spark knows, and a plan without a pinned start is data loss.
