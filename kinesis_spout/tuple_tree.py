@@ -112,8 +112,13 @@ class TrackedTuple:
         Returns the future.
 
         A future that raises or is cancelled fails the tree. Call it for an asyncio future in the
-        thread of its loop.
+        thread of its loop. Raises `IllegalAckerEventError` for an object that is no future.
         """
+        if not hasattr(future, "add_done_callback"):
+            raise IllegalAckerEventError(
+                f"follow was called with an object of type {type(future).__name__}",
+                "pass a future, like the result of pool.submit(...) or asyncio.ensure_future(...)",
+            )
         child = self.child()
         future.add_done_callback(child._end_as)  # noqa: SLF001  # of the same class
         return future
@@ -263,14 +268,20 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
     them; its failure fails them all.
 
     Parents without a tree add nothing. Raises `IllegalAckerEventError`, and changes nothing, when
-    there are no parents, when one of them was acked or failed, or when they belong to different
-    ackers.
+    there are no parents, when one of them is no tuple, was acked or failed, or when they belong to
+    different ackers.
     """
     if not parents:
         raise IllegalAckerEventError(
             "anchored_to was called without tuples",
             "use unanchored for a tuple that belongs to no tuple tree",
         )
+    for parent in parents:
+        if not isinstance(parent, TrackedTuple):
+            raise IllegalAckerEventError(
+                f"anchored_to was called with an object of type {type(parent).__name__}",
+                "pass tuples of tuple trees, like emission.tree() or tree.child()",
+            )
     acker = parents[0]._acker  # noqa: SLF001  # of the same file
     if any(parent._acker is not acker for parent in parents):  # noqa: SLF001  # of the same file
         raise IllegalAckerEventError(

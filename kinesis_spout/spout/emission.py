@@ -203,7 +203,8 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
 
     def extend(self, timeout_s: float | None) -> bool:
         """Move the emission's deadline to `timeout_s` seconds from now (None: never). False when it
-        is not pending any more, or the spout is closed.
+        is not pending any more, or the spout is closed. Raises `ConfigError` for a time that is no
+        finite number.
         """
         return self.assigned.scheduler.extend(self, timeout_s)
 

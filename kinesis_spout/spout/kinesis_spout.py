@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import (
+    ConfigError,
     FailRecordError,
     InterruptedSleepError,
     KinesisError,
@@ -75,10 +76,17 @@ class KinesisSpout:
     thread-safe.
 
     `services` are the connections of a test or a simulation. Without them the spout makes its own
-    from the configuration.
+    from the configuration. Raises `ConfigError` for a `config` of another type.
     """
 
     def __init__(self, config: SpoutConfig, *, services: SpoutServices | None = None) -> None:
+        if not isinstance(config, SpoutConfig):
+            raise ConfigError.about(
+                "config",
+                f" of KinesisSpout is of type {type(config).__name__}",
+                'pass a SpoutConfig, like SpoutConfig(stream="orders")',
+                kind="parameter",
+            )
         self.config = config
         self._given = services
         self._session: SpoutSession | None = None

@@ -33,7 +33,7 @@ from math import floor
 from typing import TYPE_CHECKING
 
 from kinesis_spout.acker import Acker
-from kinesis_spout.errors import KinesisError, reason_text
+from kinesis_spout.errors import ConfigError, KinesisError, reason_text, text_of
 from kinesis_spout.spout.emission import COUNTED_FAILURES, AssignedShard, SpoutEmission
 from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
@@ -354,11 +354,18 @@ class SpoutScheduler:
 
     def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool:
         """See `SpoutEmission.extend`."""
-        assigned = emission.assigned
+        assigned, deadline_ms = emission.assigned, None
         with self.changed:
-            deadline_ms = None
-            if timeout_s is not None:
-                deadline_ms = int(self.now_ms()) + round(timeout_s * 1000)
+            try:
+                if timeout_s is not None:
+                    deadline_ms = int(self.now_ms()) + round(timeout_s * 1000)
+            except (TypeError, ValueError, OverflowError) as exc:
+                raise ConfigError.about(
+                    "timeout_s",
+                    f" of extend is {text_of(timeout_s)}",
+                    "pass a number of seconds, or None for no deadline",
+                    kind="parameter",
+                ) from exc
             extended = not (assigned.is_released or self._is_closed) and assigned.shard.extend(
                 emission, deadline_ms
             )

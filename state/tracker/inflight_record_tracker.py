@@ -38,13 +38,13 @@ knows such a record by it.
 """
 
 
-def parse_message_id(message_id: str) -> tuple[str, SequenceNumber, int]:
+def parse_message_id(message_id: object) -> tuple[str, SequenceNumber, int]:
     """Shard id, sequence number and attempt of `shardId:sequence[.sub]:attempt`. Raises ValueError
-    for any other text.
+    for anything else.
 
     In a query of several streams the shard id is `stream/shardId`; the stream may be an ARN.
     """
-    parts = message_id.rsplit(":", 2)
+    parts = message_id.rsplit(":", 2) if isinstance(message_id, str) else []
     if len(parts) != 3 or not parts[2].isascii() or not parts[2].isdecimal():
         raise ValueError(
             f"{message_id!r} is not a message id; pass the message id of a record unchanged"

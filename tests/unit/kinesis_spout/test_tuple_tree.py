@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -117,6 +117,17 @@ def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: Recor
         anchored_to(tree, other)
     with pytest.raises(IllegalAckerEventError, match="without tuples; use unanchored"):
         anchored_to()
+    tree.ack()
+    assert told.outcomes == [("m", "acked")]
+
+
+def test_an_object_of_another_kind_is_refused_and_leaves_no_part_behind(
+    tree: TupleTree, told: RecordingSpout
+) -> None:
+    with pytest.raises(IllegalAckerEventError, match="type str; pass tuples of tuple trees"):
+        anchored_to(tree, cast("TrackedTuple", "m"))
+    with pytest.raises(IllegalAckerEventError, match="type str; pass a future"):
+        tree.follow(cast("Future[None]", "m"))
     tree.ack()
     assert told.outcomes == [("m", "acked")]
 

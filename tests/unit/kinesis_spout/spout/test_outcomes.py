@@ -10,13 +10,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from kinesis_spout.dead_letter.letter import line_of
-from kinesis_spout.errors import IllegalAckerEventError
-from kinesis_spout.spout.kinesis_spout import FailRecordError
+from kinesis_spout.errors import ConfigError, IllegalAckerEventError
+from kinesis_spout.spout.kinesis_spout import FailRecordError, KinesisSpout
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.scheduler import NothingAckedError
 from scheme.json_scheme import JsonScheme
@@ -66,13 +66,32 @@ def test_an_outcome_by_message_id_counts_as_one_by_emission(one: SimulatedJob) -
     assert spout.spout.ack(second.message_id)
     assert not second.ack(), "it was acked before"
     assert not spout.spout.ack(f"{shard(7)}:1:1"), "a shard that is not ours"
-    with pytest.raises(ValueError, match="is not a message id"):
-        spout.spout.ack("nonsense")
+    for wrong in ("nonsense", None, first):
+        with pytest.raises(ValueError, match="is not a message id"):
+            spout.spout.ack(cast("str", wrong))
     spout.after(1.0)
     (again,) = spout.drain(ack=False)
     assert not first.fail("again"), "a late failure of an earlier attempt"
     assert spout.spout.ack(first.message_id), "a late ack of an earlier attempt counts"
     assert not again.ack()
+
+
+def test_a_spout_takes_a_configuration_only() -> None:
+    with pytest.raises(ConfigError, match="config of KinesisSpout is of type str; pass a Spout"):
+        KinesisSpout(cast("Any", "orders"))
+
+
+@pytest.mark.parametrize("timeout_s", [float("inf"), float("nan"), "5", 1e306])
+@pytest.mark.parametrize("by", ["emission", "tree"])
+def test_an_extension_by_no_finite_number_is_refused_and_changes_nothing(
+    timeout_s: object, by: str, one: SimulatedJob
+) -> None:
+    spout, (emission,) = emitted(one, 1, message_timeout_s=5.0)
+    extend = {"emission": emission.extend, "tree": emission.tree().extend}[by]
+    with pytest.raises(ConfigError, match="; pass a number of seconds, or None"):
+        extend(cast("float", timeout_s))
+    spout.after(5.0).step("timeouts")
+    assert outcomes(spout) == (0, 1), "it times out as before"
 
 
 def raising(error: BaseException) -> Callable[..., bool]:
