@@ -181,7 +181,6 @@ class Rotation:
         self.isolation = Isolation()
         self._timeout_ms = config.message_timeout_ms
         self._new_left = config.max_records
-        self._short_way_below = config.max_pending
         self._rotation: deque[AssignedShard] = deque()
         self._retry_rotation: deque[AssignedShard] = deque()
         self._due: DueQueue[str] = DueQueue()  # the shards that have retries
@@ -229,24 +228,21 @@ class Rotation:
         Idempotent.
         """
         self.is_paused = True
-        self._open_or_close_short_way()
+        self._withdraw_grants()
 
     def resume(self) -> None:
         self.is_paused = False
-        self._open_or_close_short_way()
 
     def isolate(self, deliveries: int) -> None:
         """Deliver one record at a time for the next `deliveries` records, or until no record is
         left.
         """
         self.isolation.begin(deliveries)
-        self._open_or_close_short_way()
+        self._withdraw_grants()
 
-    def _open_or_close_short_way(self) -> None:
-        # This replaces four comparisons per record by one: with fewer pending records than this,
-        # `emit` needs no further check.
-        is_open = not (self.is_paused or self.is_full or self.isolation.is_on)
-        self._short_way_below = self.config.max_pending if is_open else 0
+    def _withdraw_grants(self) -> None:
+        for assigned in self.assigned.values():
+            assigned.shard.withdraw_grant()
 
     # shards ---------------------------------------------------------------------------------------
     def add(self, assigned: AssignedShard) -> None:
@@ -309,12 +305,13 @@ class Rotation:
         if self._next_due_ms <= now_ms:
             self._enqueue_due_retries(floor(now_ms))
         rotation = self._rotation
-        if rotation and self.pending < self._short_way_below:
+        if rotation and self.pending < self.config.max_pending:
             assigned = rotation[0]
             run = assigned.shard.open_run
             if run is not None and (index := run.emitted) < run.granted:
-                # The short way for nearly all records: `grant` has checked the limits, and that no
-                # retry waits. The shard moves to the end of the rotation without being enqueued.
+                # The short way for nearly all records: with the grant, the other limits were
+                # checked, and that no retry waits. A pause and isolation withdraw it. The shard
+                # moves to the end of the rotation without being enqueued.
                 run.emitted = index + 1
                 timeout_ms = self._timeout_ms
                 if timeout_ms is not None:
@@ -367,7 +364,6 @@ class Rotation:
             counts.retried += 1
         elif self._new_left is not None:
             self._new_left -= 1
-            self._open_or_close_short_way()
 
     def _emit_isolated(self, now_ms: int, deadline_ms: int | None) -> SpoutEmission | None:
         """Return the announced record once its announcement is stored; None before that, and until
@@ -380,23 +376,18 @@ class Rotation:
                 self._count(emission)
             return emission
         if self._is_last_isolated():
-            return self.emit(now_ms) if self._end_isolation() else None
+            return self.emit(now_ms) if isolation.end() else None
         emission = self._take(now_ms, deadline_ms)
         if emission is not None:
             self.pending += 1
             isolation.announce(emission, now_ms)
         elif self.is_idle and not self.has_restored(now_ms) and not self._has_unanswered():
-            self._end_isolation()
+            isolation.end()
         return None
 
     def _is_last_isolated(self) -> bool:
         """Whether the last isolated delivery has been made."""
         return self.isolation.is_complete and not self._has_unanswered()
-
-    def _end_isolation(self) -> bool:
-        has_ended = self.isolation.end()
-        self._open_or_close_short_way()
-        return has_ended
 
     def _has_unanswered(self) -> bool:
         """Whether there is a record that must be delivered in isolation. O(shards)."""

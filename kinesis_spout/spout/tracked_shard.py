@@ -589,6 +589,11 @@ class TrackedShard:
                 self.open_run.size - 1, self.open_run.emitted + max_unresolved - self.pending
             )
 
+    def withdraw_grant(self) -> None:
+        """Let each record be checked again, because it may have to wait."""
+        if self.open_run is not None:
+            self.open_run.granted = 0  # a retry may be due, so each record has to be checked
+
     def refill(self) -> None:
         """Open the next run if none is open. Empty pages are skipped. Call it when a page may have
         arrived.
@@ -653,7 +658,7 @@ class TrackedShard:
             return Effect.UNKNOWN
         sequence = delivery.sequence
         effect = self.tracker.fail(sequence, delivery.attempt, now_ms, reason=reason, retry=retry)
-        self._check_each()
+        self.withdraw_grant()
         if effect in {Effect.QUEUED, Effect.EXHAUSTED}:
             self.held.fit(sequence, max_held_bytes)
         return effect
@@ -668,7 +673,7 @@ class TrackedShard:
         if due:
             self._register_through(due[-1])
         expired = self.tracker.expire(now_ms)
-        self._check_each()
+        self.withdraw_grant()
         late = [self._again(*emission) for emission in expired]
         # Drop payloads from the latest deadline backwards, until the rest fits.
         for sequence, _ in reversed(expired):
@@ -775,11 +780,6 @@ class TrackedShard:
         """
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
-
-    def _check_each(self) -> None:
-        """Withdraw the grant after a failure."""
-        if self.open_run is not None:
-            self.open_run.granted = 0  # a retry may be due, so each record has to be checked
 
     def _register(self, delivery: Delivery) -> bool:
         """Register a delivery with the tracker. Returns False if it was acked before that."""
