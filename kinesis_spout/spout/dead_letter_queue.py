@@ -36,8 +36,7 @@ log = logging.getLogger("kinesis_spout")
 LETTERS_AT_ONCE = 4
 MAX_HANGING = 12  # calls beyond their time limit; with so many, no further letter is sent
 LETTER_TIMEOUT_S = 30.0
-REFUSALS = 5  # after so many refusals in a row, a letter counts as refused and is reported
-_MAX_SAID = 10  # reports after the first one, until a letter is written again
+REFUSALS = 5  # after so many refusals in a row, a letter counts as refused
 _BATCH = 100
 _STEP_INTERVAL_S = 0.2
 _REFUSED = Backoff(first_s=1.0, longest_s=60.0)
@@ -46,8 +45,8 @@ _Key = tuple[str, "SequenceNumber"]
 
 
 class LetterRefusedError(KinesisError):
-    """`dead_letter` raised, or did not return in time, several times in a row for one record. The
-    record stays unresolved, and its letter is sent again.
+    """`dead_letter` raised for a record, or did not return in time. The record stays unresolved,
+    and its letter is sent again.
     """
 
     retryable = True
@@ -87,7 +86,6 @@ class SpoutDeadLetterQueue:
         self._stepping = threading.Lock()
         self._due: deque[_Sending] = deque()
         self._sendings: dict[_Key, _Sending] = {}
-        self._said = 0  # reported refusals since the last letter that was written
         self._last_refusal = (0, "")  # its time and its error as a sentence
         self._is_closed = False
 
@@ -233,7 +231,6 @@ class SpoutDeadLetterQueue:
         return written
 
     def _on_written(self, one: _Sending) -> None:
-        self._said = 0
         self._context.outages.succeeded(SpoutPart.LETTERS)
         for letter in self._letters(one):
             self._context.hooks.notify("exhausted", letter)
@@ -243,24 +240,17 @@ class SpoutDeadLetterQueue:
         one.refusals += 1
         one.wait_until_s = self._clock.monotonic_s() + _REFUSED.wait_s(one.refusals)
         self._last_refusal = (self._clock.now_ms(), sentence(error_sentence(error)))
-        reported = error if isinstance(error, Exception) else LetterRefusedError(described(error))
-        self._context.outages.failed(SpoutPart.LETTERS, reported)
         self._scheduler.letter_refused(one.assigned, one.record.first)
-        # Report the first refusal after a written letter, and each letter that counts as refused
-        # from now on, up to a limit of reports.
-        is_counted = one.refusals == REFUSALS and self._said <= _MAX_SAID
-        if is_counted or not self._said:
-            self._said += 1
-            shard_id, first = one.key
-            how_often = f"{REFUSALS} times in a row" if is_counted else "at the first attempt"
-            self._context.hooks.error(
-                LetterRefusedError(
-                    f"the dead letter of record {shard_id}:{first} could not be written "
-                    f"{how_often} ({described(error)}). The record stays unresolved, and the "
-                    f"spout writes the dead letter again within {_REFUSED.longest_s:g} s",
-                    "correct the function that dead_letter names, or the file to which it writes",
-                )
-            )
+        shard_id, first = one.key
+        self._context.outages.failed(
+            SpoutPart.LETTERS,
+            LetterRefusedError(
+                f"the dead letter of record {shard_id}:{first} could not be written "
+                f"({described(error)}). The record stays unresolved, and the spout writes the dead "
+                f"letter again within {_REFUSED.longest_s:g} s",
+                "correct the function that dead_letter names, or the file to which it writes",
+            ),
+        )
 
 
 def _log_letter(letter: Letter) -> None:

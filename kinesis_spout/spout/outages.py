@@ -168,13 +168,12 @@ class SpoutOutages:
         return None
 
     def failed(self, part: SpoutPart, error: Exception, shard_id: str | None = None) -> None:
-        """Note a failure, which is retried at `retry_at_s`, and notify the listeners. (The queue of
-        dead letters notifies them itself, of some of its failures.)
+        """Note a failure, which is retried at `retry_at_s`, and notify the listeners.
 
-        Raises `error` if waiting cannot cure it, or if it has lasted for `give_up_after_s`.
+        Raises `error` if waiting cannot cure it, or if it has lasted for `give_up_after_s`, but for
+        dead letters.
         """
-        is_letter = part is SpoutPart.LETTERS
-        if not is_letter and not is_transient(error):
+        if not is_transient(error):
             raise error
         with self._lock:
             if shard_id is not None and _is_of_the_shard(error):
@@ -194,7 +193,7 @@ class SpoutOutages:
             if begins:
                 self._began_s[part] = trouble.since_s
                 self._counts[part] += 1
-        if not is_letter and failing_s >= self._give_up_after_s:
+        if part is not SpoutPart.LETTERS and failing_s >= self._give_up_after_s:
             if isinstance(error, ThrottledError):
                 raise StillThrottledError(str(error)) from error  # which is not retryable
             raise error
@@ -202,9 +201,8 @@ class SpoutOutages:
             of_shard = "" if shard_id is None else f" of shard {shard_id}"
             keeps = "the spout cannot %s%s and keeps trying: %s"
             log.warning(keeps, _WORK[part], of_shard, error_sentence(error))
-        if not is_letter:
-            # The outage is logged, but not each of its errors.
-            self._hooks.error(error, is_logged=False)
+        # The outage is logged, but not each of its errors.
+        self._hooks.error(error, is_logged=False)
 
     def succeeded(self, part: SpoutPart, shard_id: str | None = None) -> None:
         """Note a success. Costs almost nothing without an earlier failure."""

@@ -705,9 +705,8 @@ ERRORS = {
         "Ignore this error: only the spout's own threads see it.",
     ),
     "LetterRefusedError": Trouble(
-        "The function `dead_letter` raised an error for a record several times in a row, or did "
-        "not return within 30 seconds. The spout continues, and keeps the record until its dead "
-        "letter is written.",
+        "The function `dead_letter` raised an error for a record, or did not return within 30 "
+        "seconds. The spout continues, and keeps the record until its dead letter is written.",
         "Correct the function `dead_letter`, or the destination to which it writes. The spout "
         "retries the dead letter within a minute.",
     ),
