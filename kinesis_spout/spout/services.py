@@ -44,13 +44,9 @@ class SpoutServices:
     new_feed: NewFeed = ThreadFeed.start
     wait_for: Callable[[threading.Event, float], object] = threading.Event.wait
     random: Random = field(default_factory=Random)
-    rate: ReadRate = field(default_factory=ReadRate)
+    pacers: ShardPacers = field(default_factory=lambda: ShardPacers(ReadRate()))
     closing: threading.Event = field(default_factory=threading.Event)
     searches: dict[str, Search] = field(default_factory=dict)
-    pacers: ShardPacers = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.pacers = ShardPacers(self.rate)
 
     @classmethod
     def connect(cls, config: SpoutConfig) -> SpoutServices:
@@ -70,7 +66,8 @@ class SpoutServices:
                 session_timeout_s=config.zookeeper_session_timeout_s,
                 security=config.zookeeper_security,
             )
-        return cls(client=client, store=store, clock=clock, rate=config.rate, closing=closing)
+        pacers = ShardPacers(config.rate)
+        return cls(client=client, store=store, clock=clock, pacers=pacers, closing=closing)
 
     def close(self) -> None:
         """Close the store, which releases the ownership, and the client."""

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kinesis_spout.reading.pacing import ShardPacers
 from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.spout.kinesis_spout import KinesisSpout
 from kinesis_spout.spout.listener import SpoutListener
@@ -165,7 +166,7 @@ class SpoutProcess:
             new_feed=InlineFeed,
             wait_for=wait_in(world.skewed),
             random=world.random,
-            rate=world.settings.rate,
+            pacers=ShardPacers(world.settings.rate),
         )
         self.spout = KinesisSpout(self.config, services=services)
         self.spout.open()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.clock import InterruptibleClock
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
+from kinesis_spout.reading.pacing import ShardPacers
 from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.spout.kinesis_spout import KinesisSpout
 from kinesis_spout.spout.services import SpoutServices
@@ -122,7 +123,7 @@ def services_on(
         "new_pool": InlinePool,
         "new_feed": InlineFeed,
         "wait_for": wait_in(service_clock),
-        "rate": ReadRate(reads_per_second=1000),
+        "pacers": ShardPacers(ReadRate(reads_per_second=1000)),
     } | given
     client = InProcessClient(service, terms, service_clock, random)
     return SpoutServices(client=client, random=random, **chosen)
@@ -235,7 +236,7 @@ class SteppedSpout:
             job.clock,
             store=store or job.store(),
             start_loop=self._loops,
-            rate=rate,
+            pacers=ShardPacers(rate),
         )
         self.spout = KinesisSpout(spout_config(**(given | changes)), services=self.services)
         self.spout.open()

@@ -11,6 +11,7 @@ import pytest
 
 from kinesis_spout.config import ReadRate
 from kinesis_spout.errors import DataLossError
+from kinesis_spout.reading.pacing import ShardPacers
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutClosedError
 from kinesis_spout.testing import slow
 from state.errors import StaleOwnerError
@@ -361,7 +362,7 @@ def test_retries_that_are_far_apart_go_out_as_they_are_found_and_delay_no_other_
                 for shard_id, failed in far_apart.items()
             ]
         )
-    services = under_test.services(rate=ReadRate())
+    services = under_test.services(pacers=ShardPacers(ReadRate()))
     came: dict[str, list[float]] = {shard(0): [], shard(1): []}
     with KinesisSpout(spout_config(), services=services) as spout:
         begun_s = under_test.clock.monotonic_s()
