@@ -273,7 +273,7 @@ class RetryBuffer:
         self.runs: dict[SequenceNumber, RecordRun] = {}
         self._tracker = tracker
         self._missing: set[SequenceNumber] = set()  # due retries without a payload in `runs`
-        self._letters: set[SequenceNumber] = set()  # exhausted records with a payload in `runs`
+        self._letters: set[SequenceNumber] = set()  # what is exhausted and has a payload in `runs`
         self._refusals: dict[SequenceNumber, int] = {}  # by exhausted record: the sink's refusals
 
     def hold(self, sequence: SequenceNumber, run: RecordRun, *, is_letter: bool = False) -> None:
@@ -317,8 +317,8 @@ class RetryBuffer:
 
     @property
     def lacks_letter(self) -> bool:
-        """Whether an exhausted record waits for its payload."""
-        return self._tracker.count(NodeState.EXHAUSTED) > len(self._letters)
+        """Whether an exhausted record or range waits for its payload."""
+        return self._tracker.letters > len(self._letters)
 
     def due_retry(self, now_ms: int) -> SequenceNumber | None:
         """Return the next due retry whose payload is in memory.

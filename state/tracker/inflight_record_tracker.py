@@ -168,6 +168,11 @@ class InflightRecordTracker:
         """
         return tuple(stored_record(node) for node in self._exhausted.values())
 
+    @property
+    def letters(self) -> int:
+        """The number of letters that `exhausted` needs: a range has one. O(1)."""
+        return len(self._exhausted)
+
     def queued(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
         """The record, or the range with this first number, if it is queued for a retry."""
         node = self._nodes.get(sequence)

@@ -13,6 +13,7 @@ from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.tracked_shard import (
     LOOK_AGAIN_MS,
     RETRIES_IN_A_ROW,
+    RecordRun,
     RetryBuffer,
     TrackedShard,
 )
@@ -242,6 +243,20 @@ def test_payloads_of_many_letters_are_taken_without_a_search_for_each(
             shard.held.restock(record, run_of(number), 0)
     assert len(shard.held.letters()) == count
     assert comparisons < 10 * count
+
+
+def test_the_payload_of_a_refused_range_is_kept_where_no_other_letter_needs_its_room() -> None:
+    """A range has one letter, however many records it has. Else it would be read again and again
+    from Kinesis.
+    """
+    spout = scheduled(restored=(waiting(3, 6),), policy=NO_RETRY)
+    half_bytes = limits().prefetch_bytes // 2
+    full = RecordRun(*page_of([3, 4, 5, 6], size=half_bytes // 4).columns.lists())
+    ((assigned, (letter,)),) = spout.wanted(letters=True)
+    spout.restock(assigned, [(letter, full)])
+    assert spout.room_bytes(letters=True) == 0
+    spout.letter_refused(assigned, letter.first)
+    assert spout.wanted(letters=True) == [(assigned, [])]
 
 
 def test_an_isolated_delivery_of_a_released_shard_does_not_hold_up_the_others() -> None:
