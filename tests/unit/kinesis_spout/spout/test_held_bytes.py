@@ -82,6 +82,7 @@ def test_a_sink_that_is_down_makes_the_spout_hold_no_more_than_prefetch_bytes() 
         for emission in drain(spout, under_test.loops):
             emission.fail("bad", retry=emission.sequence_number in retried)
         del emission
+        assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE, "also before a letter is refused"
         for _ in range(MOST_TURNS):
             turns(under_test, 1)
             assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
