@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -45,7 +46,7 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import STATE_FORMAT, Lifecycle, ShardState, UnresolvedRecord, as_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _SHARD_END = PositionKind.SHARD_END.value
 # The checkpoint that the Kinesis Storm spout stores for a shard without acked records.
@@ -83,7 +84,7 @@ def encode_shard_state(
     data = _shard_state_bytes(state)
     if len(data) <= max_bytes:
         return data, state
-    smaller = collapse_to_fit(state, lambda each: len(_shard_state_bytes(each)) <= max_bytes)
+    smaller = collapse_to_fit(state, max_bytes)
     if smaller is None:
         raise StateTooLargeError(
             f"the value of znode {path} would take {len(data)} bytes, even if all its records "
@@ -239,65 +240,38 @@ def _storable(reason: str) -> str:
     return reason.encode("utf-8", "backslashreplace").decode()
 
 
-def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> ShardState | None:
-    """A form of `state` that fits: without reasons, and with as few neighbours merged as possible.
-    None if no form fits.
-
-    Merging is even over the whole list: all ranges have about the same number of records (2, 4, 8,
-    ...), and some have half of that. Records that were delivered whole are not merged with user
-    records: a range is read in one of the two ways, and in the other its count would be wrong. A
-    queue has few places where the two meet, one for each change of the option.
+def collapse_to_fit(state: ShardState, max_bytes: int) -> ShardState | None:
+    """The largest form of `state` that fits into `max_bytes`: without reasons, and with its
+    unresolved records in as many ranges as possible. None if no form fits.
     """
     records = [
         msgspec.structs.replace(record, reason=None)
         for record in sorted(state.unresolved, key=lambda each: each.first)
     ]
 
-    def fit(candidate: Sequence[UnresolvedRecord]) -> bool:
-        return fits(msgspec.structs.replace(state, unresolved=tuple(candidate)))
+    def merged(ranges: int) -> ShardState:
+        return msgspec.structs.replace(state, unresolved=tuple(in_ranges(records, ranges)))
 
-    if not fit(records):
-        # Halve the number of ranges while even that does not fit, then merge the fewest pairs.
-        while not fit(merged := merge_neighbours(records, len(_pairs(records)))):
-            if not _pairs(merged):
-                return None
-            records = merged
-        # To merge none does not fit, and to merge all of them does.
-        pairs = range(len(_pairs(records)))
-        fewest = bisect_left(
-            pairs, x=True, lo=1, key=lambda count: fit(merge_neighbours(records, count))
-        )
-        records = merge_neighbours(records, fewest)
-    return msgspec.structs.replace(state, unresolved=tuple(records))
+    most = bisect_left(
+        range(len(records)),
+        x=True,
+        key=lambda ranges: len(_shard_state_bytes(merged(ranges + 1))) > max_bytes,
+    )
+    return merged(most) if most else None
 
 
-def merge_neighbours(records: Sequence[UnresolvedRecord], pairs: int) -> list[UnresolvedRecord]:
-    """The records (ascending) with `pairs` pairs of neighbours merged, spread evenly over the list.
-    The last record of an odd number that were delivered alike is never merged.
+def in_ranges(records: Sequence[UnresolvedRecord], ranges: int) -> Iterator[UnresolvedRecord]:
+    """The records (ascending) in so many ranges, each of about the same number of records.
+
+    Records that were delivered whole are not merged with user records: a range is read in one of
+    the two ways, and in the other its count would be wrong. So there is one range more where the
+    two meet, as they do at each change of the option.
     """
-    starts = _pairs(records)
-    merged: list[UnresolvedRecord] = []
-    done = 0
-    for pair, start in enumerate(starts):
-        both = records[start : start + 2]
-        # Bresenham's rule: of all pairs it chooses exactly `pairs`, evenly.
-        chosen = (pair + 1) * pairs // len(starts) > pair * pairs // len(starts)
-        merged += records[done:start]
-        merged += [merge_range(both)] if chosen else both
-        done = start + 2
-    return [*merged, *records[done:]]
-
-
-def _pairs(records: Sequence[UnresolvedRecord]) -> list[int]:
-    """Where the pairs of neighbours begin that may be merged."""
-    starts: list[int] = []
-    start = 0
-    while start + 1 < len(records):
-        if records[start].whole == records[start + 1].whole:
-            starts.append(start)
-            start += 1
-        start += 1
-    return starts
+    groups = groupby(
+        enumerate(records), key=lambda each: (each[0] * ranges // len(records), each[1].whole)
+    )
+    for _, group in groups:
+        yield merge_range([record for _, record in group])
 
 
 def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
