@@ -36,14 +36,14 @@ from state.znodes.tree import Delete, Refusal, TransactionRefusedError, commit_o
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from state.store.ownership import OwnershipStore
     from state.znodes.fence import Fence
+    from state.znodes.ownership import OwnershipZnodes
 
 
 class IdentityZnodes(Nodes, IdentityStore):
     """An `IdentityStore`. `reset_command` drops the application's state; errors name it."""
 
-    def __init__(self, fence: Fence, ownership: OwnershipStore, reset_command: str) -> None:
+    def __init__(self, fence: Fence, ownership: OwnershipZnodes, reset_command: str) -> None:
         super().__init__(fence)
         self._ownership = ownership
         self._reset_command = reset_command
@@ -90,7 +90,7 @@ class IdentityZnodes(Nodes, IdentityStore):
             return None  # a person has written nonsense
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
-        self._ownership.acquire(owner, timeout_s=timeout_s)
+        self._ownership.acquire(owner, timeout_s=timeout_s, resets=True)
         paths = self._paths
         try:
             names = self._names(paths.base)

@@ -23,7 +23,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from state.codec.values import decode, encode
-from state.errors import InvalidStoreSettingError, OwnedByAnotherError, StoredDataError
+from state.errors import (
+    InvalidStoreSettingError,
+    OwnedByAnotherError,
+    StateError,
+    StoredDataError,
+)
 from state.process import describe, is_of_this_host, is_provably_dead
 from state.store.ownership import OwnerInfo, OwnershipStore, TaskShare
 from state.znodes.fence import Claim, Fence, Nodes
@@ -33,6 +38,7 @@ from state.znodes.tree import (
     Create,
     Delete,
     Operation,
+    Refusal,
     TransactionRefusedError,
     Znode,
     commit_once,
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 _LOOK_S = 0.5  # between two looks at whether the holder's process lives
+_MAX_REFUSALS = 100  # each of another process that has just written, unless it stays so
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +79,16 @@ class OwnershipZnodes(Nodes, OwnershipStore):
         super().__init__(fence)
         self._lock = threading.Lock()
 
-    def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
+    def acquire(
+        self,
+        owner: OwnerInfo,
+        *,
+        timeout_s: float,
+        task: TaskShare | None = None,
+        resets: bool = False,
+    ) -> int:
         """A process that was overtaken must `release` before it acquires again, because the state
-        that it has read is outdated.
+        that it has read is outdated. `resets`: also where the epoch is damaged.
         """
         with self._lock:
             if self._fence.ever_held:
@@ -91,9 +105,21 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             ensure(self._tree, self._paths.base)
             deadline = time.monotonic() + timeout_s
             has_said = timeout_s <= 0
-            while not isinstance(taken := self._take(owner, task), Claim):
-                if taken is None:
-                    continue
+            refusals = 0
+            while True:
+                try:
+                    taken = self._take(owner, task, resets=resets)
+                except TransactionRefusedError as refused:
+                    refusals += 1
+                    if refusals < _MAX_REFUSALS:
+                        continue  # another process interfered
+                    raise StateError(
+                        f"{subject(self._paths)} cannot be taken over: znode {refused}",
+                        "stop what else writes to the znodes of the application, remove the znodes "
+                        "that do not belong to it, and try again",
+                    ) from refused
+                if isinstance(taken, Claim):
+                    break
                 if not has_said:
                     log.warning(
                         "%s. This process waits up to %.0f s until it can take over",
@@ -145,9 +171,9 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             raise ValueError("only a task counts its starts; acquire the share of a task")
         return self._paths.task_unclean_starts(task)
 
-    def _take(self, owner: OwnerInfo, task: TaskShare | None) -> Claim | _Holder | None:
-        """Try once. Returns the claim that is held now, or the live holder that conflicts with it,
-        or None if another process interfered and the caller should try again.
+    def _take(self, owner: OwnerInfo, task: TaskShare | None, *, resets: bool) -> Claim | _Holder:
+        """Try once. Returns the claim that is held now, or the live holder that conflicts with it.
+        Raises `TransactionRefusedError` if another process interfered.
         """
         paths = self._paths
         epoch, there = self._tree.read([paths.epoch, paths.owner])
@@ -160,7 +186,8 @@ class OwnershipZnodes(Nodes, OwnershipStore):
         live = next((rival for rival in rivals if not self._may_replace(rival)), None)
         if live is not None:
             if joined is None and task and live.task and live.task.total == task.total:
-                return None  # it has changed the total since `there` was read, and can be joined
+                # It has changed the total since `there` was read, and can be joined.
+                raise TransactionRefusedError(0, Refusal.BAD_VERSION, paths.owner, uncertain=False)
             return live
         guards: list[Check]
         first: Operation
@@ -169,7 +196,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             first = Check(paths.epoch, joined.version)
             guards = [first]
         else:
-            first, guard, number = _count_up(paths.epoch, epoch)
+            first, guard, number = _count_up(paths.epoch, epoch, resets=resets)
             guards = [guard]
             removals = self._removals(there, rivals)
         creations: list[Operation] = []
@@ -185,11 +212,8 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             guards.append(guard)
         path = paths.owner if task is None else paths.task_owner(task)
         node = Create(path, encode(owner, path), ephemeral=True)
-        try:
-            # The removals come before the creations, which reuse their paths.
-            commit_once(self._tree, [first, *removals, *creations, node])
-        except TransactionRefusedError:
-            return None
+        # The removals come before the creations, which reuse their paths.
+        commit_once(self._tree, [first, *removals, *creations, node])
         return Claim(task, number, tuple(guards), node)
 
     def _has_gone(self, holder: _Holder, timeout_s: float) -> bool:
@@ -303,8 +327,15 @@ def _epoch_number(node: Znode | None, path: str) -> int:
         ) from exc
 
 
-def _count_up(path: str, node: Znode | None) -> tuple[Operation, Check, int]:
+def _count_up(
+    path: str, node: Znode | None, *, resets: bool = False
+) -> tuple[Operation, Check, int]:
     """What increments an epoch, the check that it was not since, and the new number."""
-    number = _epoch_number(node, path) + 1
+    try:
+        number = _epoch_number(node, path) + 1
+    except StoredDataError:
+        if node is None or not resets:
+            raise
+        number = node.version + 1  # each owner has counted it up by one write
     counted = put(path, b"%d" % number, node)
     return counted, stands(counted), number

@@ -15,6 +15,7 @@ from state.errors import (
     ConflictError,
     OwnedByAnotherError,
     StaleOwnerError,
+    StateError,
     StoredDataError,
     StreamMismatchError,
 )
@@ -23,6 +24,7 @@ from state.position import TRIM_HORIZON, Position
 from state.report import OutcomePolicy
 from state.store.history import HistoryEntry, HistoryIndex
 from state.store.identity import Pause, StartPin
+from state.store.ownership import TaskShare
 from state.store.runs import SPARK, Run
 from state.store.shard_states import StateChange
 from tests.support.state import state_values
@@ -66,6 +68,32 @@ def test_the_second_owner_acquires_it_when_the_first_releases_it(
         first.ownership.release()
         assert waiting.result(timeout=30) == 2
     assert second.ownership.holders() == {None: OTHER}
+
+
+def test_a_damaged_epoch_stops_an_owner_and_no_reset(store_world: StoreWorld) -> None:
+    """It is the remedy that the error names. The number is not below an earlier one."""
+    for _ in range(3):
+        owned(store_world).ownership.release()
+    store_world.put("epoch", b"three")
+    store = store_world.open()
+    with pytest.raises(StoredDataError, match=r"epoch contains b'three' .* kinesis-spout reset"):
+        store.ownership.acquire(OWNER, timeout_s=0)
+    store.identity.reset(OWNER, timeout_s=0)
+    assert store.ownership.acquire(OWNER, timeout_s=0) > 3
+
+
+def test_what_stands_in_the_way_of_the_ownership_for_good_is_an_error(
+    store_world: StoreWorld,
+) -> None:
+    """Nobody takes the share of a task away in which another program has created a node."""
+    store = store_world.open()
+    store.ownership.acquire(OWNER, timeout_s=0, task=TaskShare(0, 2))
+    store.ownership.release()
+    store_world.put("epoch/0-of-2/other", b"")
+    with pytest.raises(StateError, match=r"cannot be taken over: znode .*/epoch/0-of-2 has child"):
+        store.ownership.acquire(OWNER, timeout_s=0)
+    store_world.remove("epoch/0-of-2/other")
+    assert store.ownership.acquire(OWNER, timeout_s=0) > 0
 
 
 @pytest.fixture(scope="session")
