@@ -253,7 +253,7 @@ def find_java() -> str:
     return java
 
 
-def server_command(*java_options: str, heap: str = "512m") -> list[str]:
+def server_command(*java_options: str, heap: str = "2g") -> list[str]:
     """The command of any ZooKeeper server that we start: for an embedded one, a drill's ensemble, a
     test. It reads `zoo.cfg` in its working directory; without servers in it, it is one alone.
 
