@@ -31,6 +31,7 @@ from state.retry_policy import RetryPolicy
 from state.shard_state import ShardState, verified_by_first_read
 from state.store.shard_states import StateChange
 from state.tracker.inflight_record_tracker import InflightRecordTracker
+from state.tracker.transitions import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -151,7 +152,7 @@ def _apply(
         count = result.count or (1 if read.first == read.last else 2)
         tracker.emit_span(read.first, read.last, count)
     else:
-        planned, stored = read.retry.retry, tracker.queued(read.first)
+        planned, stored = read.retry.retry, tracker.failed(read.first, NodeState.QUEUED)
         if stored is None:
             return  # another process has resolved it since: a late ack, or a late failure
         if stored.last != planned.end or stored.attempts != planned.attempts:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 PENDING = 0
 ACKED = 1
+WAITING = NodeState.QUEUED, NodeState.EXHAUSTED
 RUN_RECORDS = 1_000
 RETRIES_IN_A_ROW = 4  # then a new record goes out, so that retries do not starve new records
 LOOK_AGAIN_MS = 1_000  # a due retry is postponed by this while its record is read again
@@ -299,7 +300,7 @@ class RetryBuffer:
         """Keep the payload of a record that is no longer pending only if all payloads fit into
         `max_bytes`, and those of exhausted records into half of that.
         """
-        is_letter = self._tracker.queued(sequence) is None
+        is_letter = self._tracker.failed(sequence, NodeState.QUEUED) is None
         if is_letter:
             self.hold(sequence, self.runs[sequence], is_letter=True)
         if self.held_bytes > max_bytes or (is_letter and self.letter_bytes > max_bytes // 2):
@@ -343,7 +344,7 @@ class RetryBuffer:
         """Return the queued records to read again, in order: due records without a payload."""
         self.due_retry(now_ms)
         missing, self._missing = sorted(self._missing - self.runs.keys()), set()
-        queued = map(self._tracker.queued, missing)
+        queued = (self._tracker.failed(one, NodeState.QUEUED) for one in missing)
         return [record for record in queued if record is not None]
 
     def wanted_letters(self) -> list[UnresolvedRecord]:
@@ -367,7 +368,7 @@ class RetryBuffer:
         """
         if record.first in self.runs:
             return
-        queued = self._tracker.queued(record.first)
+        queued = self._tracker.failed(record.first, NodeState.QUEUED)
         if queued is not None and found.size:
             self._unfold(queued, found, now_ms)
             return
@@ -378,7 +379,8 @@ class RetryBuffer:
             self._tracker.fail(
                 record.first, attempt, now_ms, reason=GONE, retry=False, counts=False
             )
-        if self._tracker.waiting(record.first) is not None:  # otherwise a late ack came first
+        # Neither queued nor exhausted after a late ack.
+        if self._tracker.failed(record.first, *WAITING) is not None:
             self.hold(record.first, found, is_letter=True)
 
     def _drop_payload(self, sequence: SequenceNumber) -> None:
@@ -436,7 +438,9 @@ class RestoredRecords:
         return any(record.due_ms <= now_ms for record in self._unresolved())
 
     def _unresolved(self) -> list[UnresolvedRecord]:
-        self._left = [one for one in self._left if self._tracker.awaited(one.first) is one]
+        states = NodeState.QUEUED, NodeState.PENDING
+        failed = self._tracker.failed
+        self._left = [one for one in self._left if failed(one.first, *states) is one]
         return self._left
 
 
@@ -703,7 +707,7 @@ class TrackedShard:
 
     def begins_range(self, sequence: SequenceNumber) -> bool:
         """Whether the record is the first record of a range that has a common outcome."""
-        known = self.tracker.waiting(sequence)
+        known = self.tracker.failed(sequence, *WAITING)
         return known is not None and known.count > 1
 
     def mark_dead_lettered(self, sequence: SequenceNumber) -> Effect:

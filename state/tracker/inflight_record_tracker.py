@@ -92,7 +92,6 @@ class InflightRecordTracker:
         self._retries: DueQueue[SequenceNumber] = DueQueue()
         self._deadlines: DueQueue[SequenceNumber] = DueQueue()
         self._exhausted: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()
-        self._announced: dict[SequenceNumber, UnresolvedRecord] = {}
         # Every record up to `_acked_to` is acked. `_acked_below`: the greatest known number of an
         # earlier Kinesis record than that one's.
         self._acked_to = state.checkpoint
@@ -173,24 +172,12 @@ class InflightRecordTracker:
         """The number of letters that `exhausted` needs: a range has one. O(1)."""
         return len(self._exhausted)
 
-    def queued(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
-        """The record, or the range with this first number, if it is queued for a retry."""
-        node = self._nodes.get(sequence)
-        return None if node is None or node.state is not NodeState.QUEUED else stored_record(node)
-
-    def waiting(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
-        """The same, also if it is exhausted."""
-        node = self._exhausted.get(sequence)
-        return self.queued(sequence) if node is None else stored_record(node)
-
-    def awaited(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
-        """The failures so far of a record or range that is queued, or pending after failures; else
-        None. The same object until the next outcome.
+    def failed(self, sequence: SequenceNumber, *states: NodeState) -> UnresolvedRecord | None:
+        """The failures so far of the record, or of the range with this first number, if it is in
+        one of these states; None also if it has not failed. The same object until the next outcome.
         """
         node = self._nodes.get(sequence)
-        if node is None or node.state not in {NodeState.QUEUED, NodeState.PENDING}:
-            return None
-        return node.record
+        return node.record if node is not None and node.state in states else None
 
     def is_pending(self, sequence: SequenceNumber, attempt: int) -> bool:
         """Whether this emission has no outcome yet."""
@@ -219,9 +206,7 @@ class InflightRecordTracker:
         """The state to store. A tracker restored from it delivers exactly the unresolved records
         again, each with its attempts. O(nodes).
         """
-        return snapshot_of(
-            self._state, self._nodes, self.checkpoint, self.read_position, self._announced
-        )
+        return snapshot_of(self._state, self._nodes, self.checkpoint, self.read_position)
 
     # emissions ------------------------------------------------------------------------------------
     def emit(self, sequence: SequenceNumber, *, deadline_ms: int | None = None) -> None:
@@ -307,12 +292,13 @@ class InflightRecordTracker:
         node = self._known(Event.FAIL, sequence)
         if node.state is not NodeState.PENDING:
             raise self._illegal("announcement", sequence, node.state.value)
-        failed = self._failed(node, now_ms, UNANSWERED, counts=True, due_ms=now_ms)
-        self._announced[sequence] = failed
+        node.announced = self._failed(node, now_ms, UNANSWERED, counts=True, due_ms=now_ms)
 
     def withdraw(self, sequence: SequenceNumber) -> None:
         """Take an announcement back, as at an orderly end; a no-op without one."""
-        self._announced.pop(sequence, None)
+        node = self._nodes.get(sequence)
+        if node is not None:
+            node.announced = None
 
     def reach_end(self) -> None:
         """Note that the shard ends after the last emitted record: no emission may follow."""
@@ -426,15 +412,13 @@ class InflightRecordTracker:
     def _resolve(self, node: Node, event: Event) -> None:
         self._move(node, event)
         self._forget_waits(node)
-        node.record = None
+        node.record = node.announced = None
         self._collapse(node)
 
     def _forget_waits(self, node: Node) -> None:
         self._retries.discard(node.first)
         self._deadlines.discard(node.first)
         self._exhausted.drop(node.first)
-        if self._announced:
-            self.withdraw(node.first)
 
     def _collapse(self, node: Node) -> None:
         """Apply the cell of `CELLS` to a node that has just become acked."""
@@ -535,7 +519,7 @@ class InflightRecordTracker:
         self._move(node, Event.FAIL if again else Event.EXHAUST)
         node.record = record
         self._deadlines.discard(node.first)
-        self.withdraw(node.first)
+        node.announced = None
         if again:
             self._retries.put(node.first, record.due_ms)
         else:

@@ -26,7 +26,7 @@ from state.shard_state import ShardState, UnresolvedRecord, lifecycle_of
 from state.tracker.transitions import NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from state.retry_policy import RetryPolicy
 
@@ -36,6 +36,7 @@ class Node:
 
     - `record`: its failures so far, as they are stored. None for a node that has not failed, in
       this process or before a restart.
+    - `announced`: what is stored of a pending node instead of what is known of it, or None.
     - `uncounted`: the failure of its latest delivery did not count as an attempt. So there was one
       delivery more than `attempts` says.
     - `detached`: it was split out or restored, so records may lie between it and its neighbours.
@@ -46,6 +47,7 @@ class Node:
 
     __slots__ = (
         "after",
+        "announced",
         "before",
         "below",
         "count",
@@ -78,6 +80,7 @@ class Node:
         self.record = record
         self.detached = detached
         self.uncounted = False
+        self.announced: UnresolvedRecord | None = None
         self.below = None if first is last or first.shares_record(last) else first
 
     def follow(self, before: Node) -> None:
@@ -204,17 +207,14 @@ def snapshot_of(
     nodes: NodeList,
     checkpoint: SequenceNumber | None,
     read_position: Position,
-    announced: Mapping[SequenceNumber, UnresolvedRecord],
 ) -> ShardState:
     """`state` with the tracker's checkpoint, unresolved records and read position. O(nodes).
-
-    `announced`: what is stored for some pending records instead of what is known of them.
 
     The records at the end of the list that are pending in their first attempt are not stored. The
     read position is put before them instead, so a restart reads them as if for the first time. That
     delivers exactly the same records, and its size does not depend on how many are in flight.
     """
-    tail = _unread_tail(nodes, announced)
+    tail = _unread_tail(nodes)
     unresolved = []
     for node in nodes:
         if node is tail:
@@ -229,7 +229,7 @@ def snapshot_of(
             )
             break
         if node.state is not NodeState.ACKED:
-            unresolved.append(announced.get(node.first) or stored_record(node))
+            unresolved.append(node.announced or stored_record(node))
     return replace(
         state,
         checkpoint=checkpoint,
@@ -248,9 +248,7 @@ def stored_record(node: Node) -> UnresolvedRecord:
     )
 
 
-def _unread_tail(
-    nodes: NodeList, announced: Mapping[SequenceNumber, UnresolvedRecord]
-) -> Node | None:
+def _unread_tail(nodes: NodeList) -> Node | None:
     """The first of the trailing nodes that a restart may read again as new records, or None.
 
     A detached node is none of them: reading on before it would deliver acked neighbours again. An
@@ -262,7 +260,7 @@ def _unread_tail(
         node.state is NodeState.PENDING
         and node.record is None
         and not node.detached
-        and node.first not in announced
+        and node.announced is None
     ):
         tail, node = node, node.before
     return tail

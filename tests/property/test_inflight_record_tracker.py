@@ -390,12 +390,14 @@ class TrackerMachine(RuleBasedStateMachine):
         oldest = self.seq(pending[0].first) if pending else None
         assert self.tracker.oldest_pending == oldest
         for entry in self.oracle.entries:
-            awaited = self.tracker.awaited(self.seq(entry.first))
+            awaited = self.tracker.failed(
+                self.seq(entry.first), NodeState.QUEUED, NodeState.PENDING
+            )
             is_stored = entry.has_failed or entry.found_alone
             assert (awaited is not None) is (is_stored and entry in (*queued, *pending))
             if awaited is not None:
                 assert awaited.attempts == entry.attempts
-            is_queued = self.tracker.queued(self.seq(entry.first)) is not None
+            is_queued = self.tracker.failed(self.seq(entry.first), NodeState.QUEUED) is not None
             assert is_queued is (entry in queued)
         deadlines = [entry.deadline_ms for entry in pending if entry.deadline_ms is not None]
         assert self.tracker.next_deadline_ms == min(deadlines, default=None)

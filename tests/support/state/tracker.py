@@ -79,6 +79,4 @@ def check_structure(tracker: InflightRecordTracker) -> None:
     assert set(tracker._exhausted) == {
         node.first for node in listed if node.state is NodeState.EXHAUSTED
     }
-    assert set(tracker._announced) <= {
-        node.first for node in listed if node.state is NodeState.PENDING
-    }
+    assert all(node.announced is None or node.state is NodeState.PENDING for node in listed)
