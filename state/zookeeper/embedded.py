@@ -410,13 +410,8 @@ def _gets_unused(
 def free_port(wanted: int) -> int:
     """`wanted` if that port of 127.0.0.1 is free, else another port that is free now."""
     for port in (wanted, 0):
-        with socket.socket() as probe:
-            # Without it, connections in TIME_WAIT would keep the port of the last server taken.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        # Connections in TIME_WAIT do not keep the port of the last server taken (SO_REUSEADDR).
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as probe:
             return int(probe.getsockname()[1])
     raise OSError("127.0.0.1 has no free port for the embedded ZooKeeper")
 
