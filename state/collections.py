@@ -93,9 +93,7 @@ class DueQueue(Generic[K]):
         """Remove and return the first key whose time is `now_ms` or earlier, or None."""
         key = self.first_due(now_ms)
         if key is not None:
-            heappop(self._heap)
-            self._due_ms.drop(key)
-            self._drop_leftovers()
+            self.discard(key)
         return key
 
     def _drop_leftovers(self) -> None:

@@ -27,9 +27,8 @@ STEPS = (
 )
 """Those of a batch, in its order."""
 SKIP_STEPS = ("letters-saved", "states-moved")
-OPERATOR_STEPS = (*SKIP_STEPS, "import-begun")
-"""Those of an operator's commands; `checkpoint skip` has `SKIP_STEPS`."""
-NAMES = frozenset({*STEPS, *OPERATOR_STEPS})
+"""Those of `checkpoint skip`."""
+NAMES = frozenset({*STEPS, *SKIP_STEPS, "import-begun"})
 VARIABLE = "KINESIS_SPOUT_FAILPOINT"
 
 
