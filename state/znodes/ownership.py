@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from state.codec.values import decode, encode
 from state.errors import (
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 _LOOK_S = 0.5  # between two looks at whether the holder's process lives
-_MAX_REFUSALS = 100  # each of another process that has just written, unless it stays so
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,30 +105,23 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             ensure(self._tree, self._paths.base)
             deadline = time.monotonic() + timeout_s
             has_said = timeout_s <= 0
-            refusals = 0
-            while True:
-                try:
-                    taken = self._take(owner, task, resets=resets)
-                except TransactionRefusedError as refused:
-                    refusals += 1
-                    if refusals < _MAX_REFUSALS:
-                        continue  # another process interfered
-                    raise StateError(
-                        f"{subject(self._paths)} cannot be taken over: znode {refused}",
-                        "stop what else writes to the znodes of the application, remove the znodes "
-                        "that do not belong to it, and try again",
-                    ) from refused
-                if isinstance(taken, Claim):
-                    break
-                if not has_said:
-                    log.warning(
-                        "%s. This process waits up to %.0f s until it can take over",
-                        self._owned_by(taken, task),
-                        timeout_s,
-                    )
-                    has_said = True
-                if not self._has_gone(taken, deadline - time.monotonic()):
-                    raise self._owned_by(taken, task)
+            try:
+                while not isinstance(taken := self._take(owner, task, resets=resets), Claim):
+                    if not has_said:
+                        log.warning(
+                            "%s. This process waits up to %.0f s until it can take over",
+                            self._owned_by(taken, task),
+                            timeout_s,
+                        )
+                        has_said = True
+                    if not self._has_gone(taken, deadline - time.monotonic()):
+                        raise self._owned_by(taken, task)
+            except TransactionRefusedError as refused:
+                raise StateError(
+                    f"{subject(self._paths)} cannot be taken over: znode {refused}",
+                    "stop what else writes to the znodes of the application, remove the znodes "
+                    "that do not belong to it, and try again",
+                ) from refused
             self._fence.held = taken
             return taken.epoch
 
@@ -171,10 +164,14 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             raise ValueError("only a task counts its starts; acquire the share of a task")
         return self._paths.task_unclean_starts(task)
 
+    # Refused where another process interferes, which it does not do for ever.
+    @retry(
+        retry=retry_if_exception_type(TransactionRefusedError),
+        stop=stop_after_attempt(100),
+        reraise=True,
+    )
     def _take(self, owner: OwnerInfo, task: TaskShare | None, *, resets: bool) -> Claim | _Holder:
-        """Try once. Returns the claim that is held now, or the live holder that conflicts with it.
-        Raises `TransactionRefusedError` if another process interfered.
-        """
+        """The claim that is held now, or the live holder that conflicts with it."""
         paths = self._paths
         epoch, there = self._tree.read([paths.epoch, paths.owner])
         # A task joins an application that is shared by the same total: then only a holder of the
