@@ -14,6 +14,7 @@ refuses while the old one has children, that is live tasks; and it removes the n
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from contextlib import suppress
@@ -30,7 +31,7 @@ from state.errors import (
     StateError,
     StoredDataError,
 )
-from state.process import describe, is_of_this_host, is_provably_dead
+from state.process import describe, is_below, is_of_this_host, is_provably_dead
 from state.store.ownership import OwnerInfo, OwnershipStore, TaskShare
 from state.znodes.fence import Claim, Fence, Nodes
 from state.znodes.paths import subject
@@ -228,12 +229,20 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                 return False
 
     def _owned_by(self, holder: _Holder, task: TaskShare | None) -> OwnedByAnotherError:
+        is_spark = holder.task is task is None
         if holder.task is not None and holder.task.total == 1:
             # It owns the whole, too: there is no other task index, and no task to join.
             holder = replace(holder, task=None)
         who, name = describe(holder.info), subject(self._paths)
         other_name = "or use another application name"
-        if holder.task is None:
+        if is_spark and is_of_this_host(holder.info) and is_below(holder.info, os.getpid()):
+            # To stop that process would end this query, too.
+            what = f"{name} is already read in this Spark session, by {who}"
+            remedy = (
+                "stop the other query of the session; or, if this query reads the stream twice, "
+                "as in a self-join, use another application name for one of its two DataFrames"
+            )
+        elif holder.task is None:
             what = f"{name} is already run by {who}"
             remedy = f"stop the other process first, {other_name}"
         elif task is None:

@@ -405,6 +405,22 @@ def test_a_successor_that_waits_sees_that_the_holder_has_died(store_world: Store
         killed.shard_list.save(["a"])
 
 
+@linux_only
+def test_the_second_reader_of_a_spark_session_is_not_told_to_stop_the_first_ones_process(
+    store_world: StoreWorld,
+) -> None:
+    """As of a self-join: both are processes that one driver has started."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        start = process_start(process.pid) or ""
+        holder = replace(this_process(0), pid=process.pid, process_start=start)
+        store_world.open().ownership.acquire(holder, timeout_s=0)
+        with pytest.raises(
+            OwnedByAnotherError, match=r"read in this Spark session, by .*as in a self-join"
+        ):
+            store_world.open().ownership.acquire(OTHER, timeout_s=0)
+        process.kill()
+
+
 def test_of_two_tasks_that_try_to_lead_at_once_one_leads(store_world: StoreWorld) -> None:
     fast = owned(store_world, OTHER, FIRST)
     slow, tree = interposed(store_world.open())
