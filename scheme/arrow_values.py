@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from datetime import datetime, time
 from itertools import chain
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,8 @@ def is_changed(values: Iterable[Any], kind: pa.DataType) -> bool:
     """Whether Arrow makes another value of one of these, which it has taken for the type.
 
     It cuts off what a number has after the point, makes a number infinite that is too large for a
-    FLOAT, takes a number for a time in its own unit and a text for an array of its characters, and
-    the values of Spark's `Row` by their places.
+    FLOAT, cuts off the time of a `datetime` for a DATE, takes a number for a time in its own unit
+    and a text for an array of its characters, and the values of Spark's `Row` by their places.
     """
     if pa.types.is_integer(kind):
         found = list(values)
@@ -32,7 +33,11 @@ def is_changed(values: Iterable[Any], kind: pa.DataType) -> bool:
     if pa.types.is_float32(kind):
         return any(one is not None and _LARGEST_FLOAT < abs(one) < math.inf for one in values)
     if pa.types.is_temporal(kind):
-        return any(issubclass(one, numbers.Number) for one in set(map(type, values)))
+        found = list(values)
+        return any(issubclass(one, numbers.Number) for one in set(map(type, found))) or (
+            pa.types.is_date(kind)
+            and any(isinstance(value, datetime) and value.time() != time() for value in found)
+        )
     if not pa.types.is_nested(kind):
         return False
     present = [value for value in values if value is not None]

@@ -258,7 +258,7 @@ PAIR = pa.struct([("a", pa.int64()), ("b", pa.list_(TIME))])
             [1e39, -1e300, np.float64(1e300)],
         ),
         (TIME, [None, ARRIVAL, ARRIVAL.replace(tzinfo=None)], [1_767_323_045, 1.5]),
-        (pa.date32(), [None, ARRIVAL.date()], [20_000]),
+        (pa.date32(), [None, ARRIVAL.date(), datetime(2026, 1, 2, tzinfo=UTC)], [20_000, ARRIVAL]),
         (pa.duration("us"), [None, timedelta(1)], [5]),
         (
             pa.list_(pa.int64()),
