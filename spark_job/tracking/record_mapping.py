@@ -411,14 +411,15 @@ class OutputColumns:
             output, Iterator | Collection
         ):
             raise WrongOutputError(
-                f"the function returned {_kind(output)}; it may return {_ACCEPTED}"
+                f"the function returned {kind_of(output)}; it may return {_ACCEPTED}"
             )
         rows = []
         for item in output:
             row = self._row(item)
             if row is None:
                 raise WrongOutputError(
-                    f"the function returned {_kind(item)} among its rows; it may return {_ACCEPTED}"
+                    f"the function returned {kind_of(item)} among its rows; it may return "
+                    f"{_ACCEPTED}"
                 )
             rows.append(row)
         return rows
@@ -528,12 +529,13 @@ def _mismatch(column: OutputColumn, value: object) -> str:
             f"column {column.name} of the function's output is None, and the schema says NOT NULL"
         )
     return (
-        f"column {column.name} of the function's output is {_kind(value)} that does not fit "
+        f"column {column.name} of the function's output is {kind_of(value)} that does not fit "
         f"{column.ddl}"
     )
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """The value's class with its article, for messages: `an int`."""
     name = type(value).__name__
     return f"{'an' if name[:1] in {*'aeio'} else 'a'} {name}"
 

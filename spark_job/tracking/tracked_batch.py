@@ -16,6 +16,8 @@ JVM, in sum a quarter of a second per batch.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -50,12 +52,13 @@ from spark_job.tracking.record_mapping import (
     OutputColumns,
     RecordMapper,
     failed_record,
+    kind_of,
     summarized,
 )
 from spark_job.tracking.spark_sql import guarded, literal, map_in_arrow, values, without
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import Column
 
@@ -72,6 +75,7 @@ CHANGED = (
     "persisted rows, and the function then returned another result. No record of the batch is "
     "acked, and the batch is redelivered"
 )
+_IS_GEOSPATIAL = re.compile(r"\bgeo(metry|graphy)\(")
 _SCHEMA_REMEDY = "give names with types, for example id string, total double"
 _CURRENT: ContextVar[TrackedBatch | None] = ContextVar("spark_job_current_batch", default=None)
 
@@ -160,7 +164,8 @@ class TrackedBatch:
         dead letter now. Under `on_failure` block_key or block_shard, a retry also fails the later
         records of the same key or shard: they are delivered again after it.
 
-        Raises ValueError if a record is not in this batch; then none is failed. Raises RuntimeError
+        Raises ValueError if a record is not in this batch, or for any other value; then none is
+        failed. Raises RuntimeError
         after the end of the batch, when it is too late.
         """
         if after_s is not None and not (retry and 0 <= after_s < float("inf")):
@@ -417,7 +422,7 @@ def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame)
                 "records to fail; keep the column messageId"
             )
         return [str(one) for one in values(records.select("messageId").distinct(), "messageId")]
-    if isinstance(records, str | Record | Row):
+    if isinstance(records, str | Record | Row) or not isinstance(records, Iterable):
         records = [records]
     ids: list[str] = []
     for record in records:
@@ -425,12 +430,12 @@ def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame)
             ids.append(record)
         elif isinstance(record, Record):
             ids.append(record.message_id)
-        elif "messageId" in record:
+        elif isinstance(record, Row | Mapping) and "messageId" in record:
             ids.append(str(record["messageId"]))
         else:
             raise ValueError(
-                f"batch.fail was called with a {type(record).__name__}; pass message ids, "
-                "Records, rows with a messageId, or a frame with the column messageId"
+                f"batch.fail was called with {kind_of(record)}; pass message ids, Records, rows "
+                "with a messageId, or a frame with the column messageId"
             )
     return ids
 
@@ -534,14 +539,17 @@ def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
 
 def _output_column(field: StructField) -> OutputColumn:
     ddl = field.dataType.simpleString()
+    refused = ConfigError(
+        f"the schema passed to batch.map_records has a column {field.name} of type {ddl}, "
+        "which Spark cannot take from Python",
+        "use another type, like string, and cast the column afterwards",
+    )
+    if _IS_GEOSPATIAL.search(ddl):  # has an Arrow type, but Spark cannot persist such a column
+        raise refused
     try:
         arrow_type = to_arrow_type(field.dataType, timezone="UTC")
     except PySparkTypeError as exc:
-        raise ConfigError(
-            f"the schema passed to batch.map_records has a column {field.name} of type {ddl}, "
-            "which Spark cannot take from Python",
-            "use another type, like string, and cast the column afterwards",
-        ) from exc
+        raise refused from exc
     return OutputColumn(name=field.name, type=arrow_type, ddl=ddl, required=not field.nullable)
 
 

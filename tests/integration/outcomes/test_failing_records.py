@@ -102,6 +102,10 @@ def test_a_record_of_another_batch_cannot_be_failed(spark: SparkSession) -> None
     def process(batch: AckedBatch) -> None:
         with pytest.raises(ValueError, match="shardId-000000000009:5:1 is not in this batch"):
             batch.fail([record_id(0), "shardId-000000000009:5:1"], "mixed")
+        wrong: Any
+        for wrong, kind in ((None, "a NoneType"), (5, "an int"), ([record_id(0), 5], "an int")):
+            with pytest.raises(ValueError, match=f"batch.fail was called with {kind}; pass"):
+                batch.fail(wrong, "wrong")
 
     assert run_batch(source_frame(spark, ["a"]), process).failed_numbers == set()
 
@@ -270,6 +274,8 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
         ("n int, größe int", "which is not a valid DDL schema .*give names with types"),
         ("int", "is 'int'; give names"),
         ("n int, code varchar(5)", r"a column code of type varchar\(5\).*use another type"),
+        ("place geometry(4326)", r"a column place of type geometry\(4326\), .*use another type"),
+        ("places array<geography(4326)>", r"of type array<geography\(4326\)>, .*use another"),
         ({"n": "int"}, "is of type dict; give names"),
     ],
 )

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kinesis_spout.testing.service.requests import PutRecords
 
 ACCEPTED = "accepted"
+POINT = "X'0101000000000000000000F03F0000000000000040'"
 KEYED = SinkColumns(0, 1, None, None)
 
 
@@ -372,10 +373,11 @@ def test_a_write_that_cannot_work_is_sparks_error_with_our_sentence_and_puts_not
 ) -> None:
     register(spark)
     for columns, message in (
-        ("id AS data", "column data has the type bigint"),
-        ("repeat('x', 1100000) AS data", "row 1 of a batch.*1048576 bytes"),
+        (["id AS data"], "column data has the type bigint"),
+        (["repeat('x', 1100000) AS data"], "row 1 of a batch.*1048576 bytes"),
+        ([f"st_geomfromwkb({POINT}) AS data"], "column data has the type geometry"),
     ):
-        writer = spark.range(1).selectExpr(columns).write.format("kinesis")
+        writer = spark.range(1).selectExpr(*columns).write.format("kinesis")
         with pytest.raises(Exception, match=message) as caught:
             writer.options(**stream.connection()).mode("append").save()
         assert not isinstance(caught.value, KinesisError)
