@@ -18,6 +18,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
@@ -36,7 +38,7 @@ from spark_job.acker.shares import (
 from spark_job.tracking.spark_sql import only
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from spark_job.acker.run import AckerRun, Merge
     from spark_job.tracking.tracked_batch import TrackedBatch
@@ -110,7 +112,7 @@ class _Graph:
                 "time Spark computes them",
             )
         self._at_fault = self._upwards(differing.drop(_FOREIGN))
-        self._labels = component_labels(self._edges(), run.cut) if self._links else None
+        self._labels = component_labels(self._edges()) if self._links else None
 
     def failed_nodes(self, failed_ids: set[str]) -> DataFrame:
         """All roots that must fail, and why: columns node and status. The records of `failed_ids`
@@ -214,55 +216,24 @@ def _gravest(nodes: DataFrame) -> DataFrame:
     return nodes.groupBy(_NODE).agg(F.max(_STATUS).alias(_STATUS))
 
 
-def component_labels(edges: DataFrame, cut: Callable[[DataFrame], DataFrame]) -> DataFrame:
+def component_labels(edges: DataFrame) -> DataFrame:
     """Label each node with the least node of its component: columns node and label, a row per node.
 
     `edges` has the columns a and b (BIGINT). The direction of an edge does not matter, and an edge
-    may be there several times. `cut` must return the frame as one that is computed only once.
-    Blocks on a Spark job for each round.
-
-    This is the alternating algorithm (large-star, small-star) of Kiveris et al., "Connected
-    Components in MapReduce and Beyond", 2014. The number of rounds hardly depends on the diameter
-    of the components.
+    may be there several times. Collects the edges on the driver, with 16 bytes each.
     """
-    edges = cut(edges.where("a != b").distinct())
-    before = _fingerprint(edges)
-    while True:
-        edges = cut(_small_star(_large_star(edges)))
-        after = _fingerprint(edges)
-        if after == before:
-            break
-        before = after
-    ends = edges.select(F.col("b").alias(_NODE), F.col("b").alias(_LABEL)).distinct()
-    return edges.select(F.col("a").alias(_NODE), F.col("b").alias(_LABEL)).unionByName(ends)
-
-
-def _large_star(edges: DataFrame) -> DataFrame:
-    """Link each greater neighbour of a node to the least of the node and its neighbours."""
-    both = edges.select("a", "b").union(edges.select("b", "a"))
-    least = both.groupBy("a").agg(F.least(F.min("b"), F.col("a")).alias("least"))
-    return (
-        both.where("b > a")
-        .join(least, "a")
-        .select(F.col("b").alias("a"), F.col("least").alias("b"))
-        .distinct()
+    ends = edges.where("a != b").distinct().toArrow()
+    nodes, places = np.unique(
+        np.concatenate([ends.column(name).to_numpy() for name in ("a", "b")]), return_inverse=True
     )
-
-
-def _small_star(edges: DataFrame) -> DataFrame:
-    """Link a node and its lesser neighbours to the least of these.
-
-    Every edge must lead from the greater to the lesser node, as those of `_large_star` do.
-    """
-    least = edges.groupBy("a").agg(F.min("b").alias("least"))
-    neighbours = (
-        edges.join(least, "a")
-        .where("b != least")
-        .select(F.col("b").alias("a"), F.col("least").alias("b"))
-    )
-    return least.select("a", F.col("least").alias("b")).union(neighbours).distinct()
-
-
-def _fingerprint(edges: DataFrame) -> tuple[object, ...]:
-    """A hash of the set of edges, to detect the round that changes nothing."""
-    return tuple(edges.agg(F.count(F.lit(1)), F.bit_xor(F.xxhash64("a", "b"))).collect()[0])
+    a, b = np.split(places, 2)
+    labels = np.arange(len(nodes))
+    # Each round links the labels of both ends of each edge, and then follows the links. So the
+    # number of rounds hardly depends on the diameter of the components.
+    while (labels[a] != labels[b]).any():
+        of_a, of_b = labels[a], labels[b]
+        np.minimum.at(labels, of_a, of_b)
+        np.minimum.at(labels, of_b, of_a)
+        labels = labels[labels]
+    table = pa.table({_NODE: nodes, _LABEL: nodes[labels]})
+    return edges.sparkSession.createDataFrame(table)
