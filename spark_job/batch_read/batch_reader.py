@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -63,13 +63,12 @@ FIRST_PAGE_BYTES = 1024 * 1024
 STEP_S = 0.2
 
 
+@dataclass
 class RangesPartition(InputPartition):
     """One task, as Spark sends it to an executor."""
 
-    def __init__(self, ranges: Sequence[ShardRange], retention_ms: int) -> None:
-        super().__init__(None)
-        self.ranges = tuple(ranges)
-        self.retention_ms = retention_ms
+    ranges: Sequence[ShardRange]
+    retention_ms: int
 
 
 class KinesisBatchReader(DataSourceReader):
