@@ -53,7 +53,7 @@ from spark_job.tracking.batch_frame import BatchFrame, check_columns
 from spark_job.tracking.batch_letters import write_letters
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import BatchContentError, reads_of
-from spark_job.tracking.options import OnExhausted, SparkConnectError, refuse_connect
+from spark_job.tracking.options import OnExhausted, SparkConnectError
 from spark_job.tracking.outcome_rules import (
     BatchContext,
     decide,
@@ -137,7 +137,6 @@ class Tracked:
         Blocks on Spark, ZooKeeper and the sinks. Raises the errors of the user's function and of
         the sinks, `KinesisError` and the store's errors; then no record of the batch is acked.
         """
-        refuse_connect(frame)
         check_columns(frame)
         self._mark(frame)  # 1
         plans = [(stream, _open_plan(stream)) for stream in self._streams]  # 2

@@ -18,8 +18,6 @@ from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from spark_job.dead_letter.dead_letter import DeadLetter
 
 Duration = str | int | float
@@ -142,9 +140,3 @@ class SparkConnectError(ConfigError, PickleError):
             "run the query in its own Spark session (spark-submit, kinesis-spout run, or "
             "SparkSession.builder.master), or omit tracked(...) to ack whole batches",
         )
-
-
-def refuse_connect(frame: DataFrame) -> None:
-    """Raise `SparkConnectError` for a frame of a Connect session."""
-    if type(frame).__module__.startswith("pyspark.sql.connect."):
-        raise SparkConnectError
