@@ -175,7 +175,6 @@ def consume(
             "--raw, --scheme",
             "--raw writes the payloads undecoded; use only one of the two options",
         )
-    stop = op.signals()
     timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000
     config = SpoutConfig(
         stream=place.stream,
@@ -202,7 +201,7 @@ def consume(
         retry=replace(RetryPolicy(), retry_limit=retry_limit),
         scheme=scheme,
     )
-    _consume(config, stop, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
+    _consume(config, op.signals, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
 
 
 def _consume(

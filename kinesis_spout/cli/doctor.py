@@ -59,7 +59,6 @@ def doctor(
     """
     if conf and master is None:
         raise wrong_usage("--conf", "--conf needs --master")
-    op.signals()
     place = op.place
     named = StreamRef.of(place.stream) if place.stream else None
     # by the rules of the spout that is to read with it

@@ -180,9 +180,6 @@ def one_sentence(
         yield
     except (typer.Exit, typer.BadParameter):
         raise
-    except typer.Abort as exc:
-        # A prompt was left, by Ctrl-C or at the end of stdin.
-        raise typer.Exit(130 if isinstance(exc.__context__, KeyboardInterrupt) else 1) from exc
     except (KeyboardInterrupt, Interrupted) as exc:
         raise typer.Exit(exc.exit_code if isinstance(exc, Interrupted) else 130) from exc
     except BrokenPipeError:

@@ -57,8 +57,8 @@ def explain_command(
     observe other consumers of a shard, but names them as a possible cause. The
     exit code is 0 if the command can explain the state.
     """
-    signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
-    look = looks.watch(signals, window, shard)
+    looks = looking(op.place, op.stack, max_asked=ask)
+    look = looks.watch(op.signals, window, shard)
     now, commands, place = look.now, op.commands, op.place
     if now.is_known and shard is not None and shard not in now.known_shards:
         raise wrong_usage(

@@ -49,7 +49,6 @@ def pause(
         user = "somebody"
     by = f"{user} on {socket.gethostname()}"
     requested = Pause(by=by, since_ms=op.clock.now_ms(), reason=reason)
-    signals = op.signals()
     with op.patience(aws=False):
         if not before_start:
             _check_known(
@@ -61,7 +60,7 @@ def pause(
     was = "paused" if stored == requested else "paused already"
     say(f"application {op.place.application} {op.on_stream} is {was}{pause_clause(stored)}")
     if wait:
-        say(_rested(op.store, signals, timeout))
+        say(_rested(op.store, op.signals, timeout))
 
 
 @command(aws=False)

@@ -200,6 +200,7 @@ class Place:
 @dataclass
 class Operation:
     """One run of a command. It connects when it is first asked to, and its stack disconnects.
+    `signals` handles SIGINT and SIGTERM until then.
 
     `dry_run`, `yes`, `as_json`: the options of these names; False where the command has none.
     """
@@ -207,6 +208,7 @@ class Operation:
     ctx: typer.Context
     place: Place
     stack: ExitStack
+    signals: StopSignals
     dry_run: bool = False
     yes: bool = False
     as_json: bool = False
@@ -233,10 +235,6 @@ class Operation:
         group: Any = self.ctx.find_root().command
         names: list[str] = group.list_commands(self.ctx)
         return names
-
-    def signals(self) -> StopSignals:
-        """Handle SIGINT and SIGTERM until the command ends."""
-        return self.stack.enter_context(StopSignals())
 
     def service_time(self) -> Callable[[], int]:
         """The service's time, asked for now."""
@@ -276,8 +274,6 @@ class Operation:
         try:
             is_confirmed = typer.confirm(question)
         except typer.Abort as exc:
-            if isinstance(exc.__context__, KeyboardInterrupt):
-                raise
             problem = "stdin ended before the question was answered, so nothing was written"
             raise CliError(problem, "pass --yes to skip the question") from exc
         if not is_confirmed:
@@ -395,7 +391,8 @@ def command(
                 if notes:
                     # until the connections are closed
                     stack.enter_context(shown_log(lambda record: note(record.getMessage())))
-                function(Operation(ctx, found, stack, **options), **given)
+                signals = stack.enter_context(StopSignals())
+                function(Operation(ctx, found, stack, signals, **options), **given)
 
         return as_command(function, run, first, last)
 

@@ -201,7 +201,7 @@ def produce(
         raise wrong_usage(
             "--key, --key-from, --json", "use only one of --key, --key-from and --json"
         )
-    stop, client = op.signals(), op.client
+    stop, client = op.signals, op.client
     op.stack.enter_context(stop.deferred())
     put_records: Callable[[Sequence[OutgoingRecord], Accepted], int]
     put_records = RecordPutter(client).put

@@ -94,17 +94,16 @@ def status(
     if watch and not op.place.application:
         needs = "--watch needs --application: the command watches one application"
         raise wrong_usage("--watch", needs)
-    signals = op.signals()
     if not op.place.application:
-        lines = look_at_all(op.place, signals, window, ask)
+        lines = look_at_all(op.place, op.signals, window, ask)
         show_applications(op, lines)
         code = max((EXIT_CODES[one.verdict] for one in lines), default=0)
     else:
         looks = looking(op.place, op.stack, max_asked=ask)
         most = None if show_all else SHOWN
         if watch:
-            _watch(looks, signals, window, most)
-        found = look_once(looks, signals, window)
+            _watch(looks, op.signals, window, most)
+        found = look_once(looks, op.signals, window)
         width = stdout_console().width
         op.show(found.as_json(), [status_screen(found, width=width, most=most)])
         code = EXIT_CODES[found.verdict]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from kinesis_spout.cli.exit_codes import Interrupted, StopSignals
+from kinesis_spout.cli.exit_codes import Interrupted
 from kinesis_spout.cli.explain import explained_json
 from kinesis_spout.cli.letter_folder import LetterFolder
 from kinesis_spout.cli.looking import REFRESH_S, MovingWindow, look_once, looking
@@ -210,7 +210,6 @@ class ObservedApplications(Observed):
     """
 
     op: Operation
-    signals: StopSignals
     window_s: float
     max_asked: int
     is_at_once: bool = True
@@ -219,7 +218,9 @@ class ObservedApplications(Observed):
 
     def observe(self) -> dict[str, Any]:
         window_s = 0.0 if self.is_at_once else self.window_s
-        lines = look_at_all(self.op.place, self.signals, window_s, self.max_asked, is_silent=True)
+        lines = look_at_all(
+            self.op.place, self.op.signals, window_s, self.max_asked, is_silent=True
+        )
         self.is_at_once = False
         self.streams = {
             (one.application, one.stream): one.status.look.now.stream.arn
@@ -339,8 +340,7 @@ def ui(
             raise wrong_usage("--dead-letters", needs)
         letters = LetterFolder(dead_letters, place.application, StreamRef.of(place.stream).name)
         letters.check()
-    signals = op.signals()
-    every = ObservedApplications(op, signals, window, ask, is_at_once=once is None)
+    every = ObservedApplications(op, window, ask, is_at_once=once is None)
     observed = partial(ObservedApplication, window_s=window, max_asked=ask, commands=op.commands)
     one = observed(place=place, letters=letters) if place.application else None
     if once is not None:
@@ -348,7 +348,7 @@ def ui(
             data = every.observe()
         else:
             looks = looking(place, op.stack, max_asked=ask)
-            data = one.json_of(look_once(looks, signals, window))
+            data = one.json_of(look_once(looks, op.signals, window))
         html = page({**data, "shard": None, "trouble": None})
         write_file(once, html, "--once ")
         return
@@ -375,7 +375,7 @@ def ui(
                 )
             say(server.url)
             while True:
-                signals.wait(_WAKE_S)
+                op.signals.wait(_WAKE_S)
     except Interrupted as exc:
         if not first.close():
             # A call to a service that does not answer would hold the end up. Nothing is written.

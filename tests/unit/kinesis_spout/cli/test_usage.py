@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -214,6 +215,36 @@ def test_a_second_signal_ends_the_process_unless_it_is_the_first_one_again(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, shown, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_ends_a_question_closes_what_the_command_has_opened(
+    number: signal.Signals,
+) -> None:
+    """Otherwise the application stays owned until the ZooKeeper session expires."""
+    script = (
+        "import typer\n"
+        "from kinesis_spout.cli.places import Operation, command\n"
+        "app = typer.Typer(add_completion=False)\n"
+        "@app.command()\n"
+        "@command('free', writes=True)\n"
+        "def move(op: Operation):\n"
+        "    op.stack.callback(print, 'released', flush=True)\n"
+        "    op.confirmed('Move these shards?')\n"
+        "app()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(len("Move")) == b"Move"
+        process.send_signal(number)
+        shown, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (128 + number, b"")
+    assert shown.endswith(b"released\n")
 
 
 @pytest.mark.parametrize(
