@@ -65,6 +65,8 @@ _OPTION_NAMES = {
     "message_timeout_s": "message-timeout",
     "port": "metrics-port",
 }
+# In a sentence, but not in a quoted value.
+_FIELD = re.compile(r"""(?<!['"\w])[a-z]+(?:_[a-z]+)+(?!['"\w])""")
 
 
 class CliError(state_errors.RemediedError):
@@ -206,21 +208,29 @@ def one_sentence(
 
 
 def as_typed(exc: Exception, ctx: typer.Context | None) -> Exception:
-    """The error with its option in the command's spelling: `option startingPosition` becomes
-    `option --from`. An option that the user passed as `--option KEY=VALUE`, or for which the
-    command has no option of its own, is spelt as the key.
+    """The error with its options in the command's spelling: `option startingPosition` becomes
+    `option --from`, and `total_tasks` in its sentence `--total-tasks`. An option that the user
+    passed as `--option KEY=VALUE`, or for which the command has no option of its own, is spelt as
+    the key.
     """
     if ctx is None or not isinstance(exc, ConfigError):
         return exc
     name = exc.option or "--"
     if name.startswith("--"):
         return exc
+    declared = {one for parameter in ctx.command.params for one in parameter.opts}
+
+    def typed(field: str, otherwise: str) -> str:
+        option = _OPTION_NAMES.get(field, field.replace("_", "-"))
+        return next((one for one in (f"--{option}", option) if one in declared), otherwise)
+
+    def in_options(text: str) -> str:
+        return _FIELD.sub(lambda word: typed(word[0], word[0]), text)
+
     field = re.sub("([A-Z])", r"_\1", name).lower()
     keys = {pair.partition("=")[0].lower() for pair in ctx.params.get("option") or ()}
-    typed = _OPTION_NAMES.get(field, field.replace("_", "-"))
-    for one in () if name.lower() in keys else ctx.command.params:
-        if f"--{typed}" in one.opts:
-            return exc.respelt(f"--{typed}")
-        if typed in one.opts:
-            return exc.respelt(typed.upper(), "argument")
-    return exc.respelt(SHARED[field].name) if field in SHARED else exc
+    key = SHARED[field].name if field in SHARED else name
+    option, kind = key if name.lower() in keys else typed(field, key), "option"
+    if option != key and not option.startswith("--"):
+        option, kind = option.upper(), "argument"
+    return ConfigError.about(option, in_options(exc.problem), in_options(exc.remedy), kind=kind)

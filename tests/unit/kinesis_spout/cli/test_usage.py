@@ -139,7 +139,7 @@ def test_wrong_usage_is_exit_code_2(
             "option --dead-letter: '/no/such/folder/dead' cannot be written",
         ),
         (("--exec", ""), "option --exec: '' is empty"),
-        (("--task-index", "1"), "option --task-index: 1 must be from 0 to"),
+        (("--task-index", "1"), "option --task-index: 1 must be from 0 to --total-tasks - 1\n"),
         (("--exec", "python 'quote"), 'option --exec: "python \'quote" is not a valid'),
         (("--read-mode", "efo"), "option --consumer-name: "),
     ],
