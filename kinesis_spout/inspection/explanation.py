@@ -506,6 +506,8 @@ _TEXT = """
     [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
     [end=unknown|stopped] or look: if the job is running, check that this command has the job's
         --application, --zookeeper and --zookeeper-root
+    [end=never ran] or look: if the spout task was started, read its error: a task that is started
+        with another --total-tasks than {total_tasks} is refused
     [!starts_with_batch] <find the end>
 
 # From here on a process runs. One that is limited to other shards never reads this one.

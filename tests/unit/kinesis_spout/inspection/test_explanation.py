@@ -464,6 +464,17 @@ def actions_of(seen: Look, index: int = 1) -> list[str]:
     return [one.text for one in explain(seen, shard(index)).actions()]
 
 
+def test_a_task_that_never_ran_may_have_been_refused() -> None:
+    """A refusal is stored nowhere."""
+    assert actions_of(stood(**HALF)) == [
+        "start the spout task with --task-index 1 --total-tasks 2",
+        (
+            "if the spout task was started, read its error: a task that is started with another "
+            "--total-tasks than 2 is refused"
+        ),
+    ]
+
+
 @pytest.mark.parametrize(("seen", "told"), TABLE)
 def test_each_cause_explains_its_look_and_names_the_first_action(seen: Look, told: str) -> None:
     """The chain ends with something to do. Each cause leads to the next, remarks come last, no
