@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _NEVER_MS = 1 << 62
 _MAX_EXPLAINED = 100
+_MAX_CLAUSE = 240  # characters
 _NAMES = {"phase": "state", "position": "readPosition"}
 
 
@@ -337,8 +338,18 @@ def _plan_json(now: Snapshot) -> dict[str, Any] | None:
 
 # sentences ----------------------------------------------------------------------------------------
 def verdict_sentence(status: ApplicationStatus) -> str:
-    """Why the verdict is what it is, then what else is to be known."""
-    return "; ".join(_clauses(status))
+    """Why the verdict is what it is, then what else is to be known. Of a long clause, which quotes
+    an error, the beginning: the explanation has all of it.
+    """
+    return "; ".join(map(_beginning, _clauses(status)))
+
+
+def _beginning(clause: str) -> str:
+    """The first sentence of a long clause, and no more than fits on a few lines."""
+    if len(clause) <= _MAX_CLAUSE:
+        return clause
+    first = clause.partition(". ")[0]
+    return first if len(first) <= _MAX_CLAUSE else f"{first[:_MAX_CLAUSE]} ..."
 
 
 def _clauses(status: ApplicationStatus) -> Iterator[str]:
@@ -366,6 +377,12 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         others = len({one.kind for one in causes}) - 1
         yield causes[0].sentences[0]
         yield f"{counted(len(alike), 'shard')} {are(len(alike), 'waits', 'wait')}"
+        if all(one.lag_ms == 0 for one in alike):  # so the lag does not show why
+            read = f"all records of {are(len(alike), 'the shard', 'these shards')} are read"
+            is_open = any(look.is_unsettled(one.shard_id) for one in alike)
+            yield f"{read}, but their outcomes are not stored" if is_open else read
+            if causes[0].facts.get("end") == FAILED:
+                yield causes[0].sentences[1]
         if others:
             yield f"{are(others, 'there is', 'there are')} {counted(others, 'other cause')}"
         yield from _soon(look, alike)

@@ -114,9 +114,9 @@ def spout(*held: Any) -> Look:
     return look(*parts, tips={1: AT_TIP}, runs={TaskShare(0, 1): log}, **SPOUT)
 
 
-def no_reads(*, error: str, tips: dict[int, TipAnswer]) -> Look:
+def no_reads(*, error: str, tips: dict[int, TipAnswer], says: str = "no") -> Look:
     """A spout whose reads have failed for an hour."""
-    fails = ReadTrouble(since_ms=NOW_MS - HOUR_MS, says="no", error=error)
+    fails = ReadTrouble(since_ms=NOW_MS - HOUR_MS, says=says, error=error)
     log = run_log(HOUR_MS, kind="spout", failing_reads=fails)
     return look(ONE, HERE, tips=tips, runs={TaskShare(0, 1): log}, **SPOUT)
 
@@ -262,7 +262,24 @@ VERDICTS: list[tuple[Look, str]] = [
     # a run died, though all that came was read
     (
         one(owners=(), log=run_log(60_000, ends=(DIED,))),
-        "stalled: no process is running; 1 shard waits",
+        (
+            "stalled: no process is running; 1 shard waits; all records of the shard are read; the "
+            "last run (pid 42 on host-a) failed at 07:59:59 with: the disk is full; free some of it"
+        ),
+    ),
+    # the lag is 0, and the batch hangs
+    (
+        one(plan=plan(READ, created_ms=NOW_MS - 60_000, previous_ms=NOW_MS - 65_000)),
+        "stalled: ...; all records of the shard are read, but their outcomes are not stored",
+    ),
+    # of a long error, the first sentence
+    (
+        no_reads(error="AccessDeniedError", tips={}, says=f"not allowed to read. {'arn ' * 99}"),
+        "stalled: ... have failed since 07:00:00 with: not allowed to read; 1 shard waits",
+    ),
+    (
+        no_reads(error="AccessDeniedError", tips={}, says="arn " * 99),
+        "stalled: ... ...; 1 shard waits",
     ),
     # a run died, and another one goes on
     (one(log=run_log(90_000, HOUR_MS, ends=(DIED, None))), "ok: "),
