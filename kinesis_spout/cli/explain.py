@@ -59,7 +59,7 @@ def explain_command(
     """
     looks = looking(op.place, op.stack, max_asked=ask)
     look = looks.watch(op.signals, window, shard)
-    now, commands, place = look.now, op.commands, op.place
+    now, place = look.now, op.place
     if now.is_known and shard is not None and shard not in now.known_shards:
         raise wrong_usage(
             "SHARD",
@@ -70,19 +70,13 @@ def explain_command(
     found = grouped(look) if shard is None else [Group(explain(look, shard), (shard,))]
     width, whole = stdout_console().width, shard is None
     op.show(
-        [explained_json(look, one, commands, place) for one in found],
-        [explained_screen(look, found, commands, place, width, whole=whole)],
+        [explained_json(look, one, place) for one in found],
+        [explained_screen(look, found, place, width, whole=whole)],
     )
 
 
 def explained_screen(
-    look: Look,
-    found: Collection[Group],
-    commands: Collection[str],
-    place: Place,
-    width: int,
-    *,
-    whole: bool,
+    look: Look, found: Collection[Group], place: Place, width: int, *, whole: bool
 ) -> RenderableType:
     """The chains, a line for each cause, and below them what to do, with the whole commands.
     `whole`: of all shards, so that the verdict stands above them.
@@ -115,7 +109,7 @@ def explained_screen(
         )
     shown: dict[tuple[Action, ...], str] = {}
     for group in found:
-        actions = tuple(group.explanation.actions(commands))
+        actions = tuple(group.explanation.actions())
         parts += ["", *_why(look, group), _todo(group, actions, shown.get(actions), place, width)]
         if any(one.kind is not ActionKind.NOTHING for one in actions):
             shown.setdefault(actions, shards_named(group.shards, MAX_NAMED))
@@ -175,9 +169,7 @@ def _todo(
     return todo
 
 
-def explained_json(
-    look: Look, group: Group, commands: Collection[str], place: Place
-) -> dict[str, Any]:
+def explained_json(look: Look, group: Group, place: Place) -> dict[str, Any]:
     """One object of `explain --json`."""
     explained = group.explanation
     return {
@@ -195,6 +187,6 @@ def explained_json(
                 "arguments": list(one.command) or None,
                 "command": whole_command(place, one.command) if one.command else None,
             }
-            for word, one in introduced(explained.actions(commands))
+            for word, one in introduced(explained.actions())
         ],
     }

@@ -205,7 +205,6 @@ class Operation:
     `dry_run`, `yes`, `as_json`: the options of these names; False where the command has none.
     """
 
-    ctx: typer.Context
     place: Place
     stack: ExitStack
     signals: StopSignals
@@ -228,13 +227,6 @@ class Operation:
     def on_stream(self) -> str:
         """As `on stream orders`."""
         return f"on stream {self.place.stream}"
-
-    @property
-    def commands(self) -> list[str]:
-        """The names of all commands, which advice may name."""
-        group: Any = self.ctx.find_root().command
-        names: list[str] = group.list_commands(self.ctx)
-        return names
 
     def service_time(self) -> Callable[[], int]:
         """The service's time, asked for now."""
@@ -392,7 +384,7 @@ def command(
                     # until the connections are closed
                     stack.enter_context(shown_log(lambda record: note(record.getMessage())))
                 signals = stack.enter_context(StopSignals())
-                function(Operation(ctx, found, stack, signals, **options), **given)
+                function(Operation(found, stack, signals, **options), **given)
 
         return as_command(function, run, first, last)
 

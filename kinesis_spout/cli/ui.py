@@ -7,7 +7,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -153,12 +153,11 @@ class Watcher:
 
 @dataclass(kw_only=True)
 class ObservedApplication(Observed):
-    """One application, over a window that moves along. `commands`: those that advice may name."""
+    """One application, over a window that moves along."""
 
     place: Place
     window_s: float
     max_asked: int
-    commands: Collection[str]
     letters: LetterFolder | None = None
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
     _window: MovingWindow | None = field(default=None, init=False)
@@ -200,7 +199,7 @@ class ObservedApplication(Observed):
         self._stack.close()
 
     def _explained(self, look: Look, group: Group) -> dict[str, Any]:
-        return explained_json(look, group, self.commands, self.place)
+        return explained_json(look, group, self.place)
 
 
 @dataclass(slots=True)
@@ -341,7 +340,7 @@ def ui(
         letters = LetterFolder(dead_letters, place.application, StreamRef.of(place.stream).name)
         letters.check()
     every = ObservedApplications(op, window, ask, is_at_once=once is None)
-    observed = partial(ObservedApplication, window_s=window, max_asked=ask, commands=op.commands)
+    observed = partial(ObservedApplication, window_s=window, max_asked=ask)
     one = observed(place=place, letters=letters) if place.application else None
     if once is not None:
         if one is None:

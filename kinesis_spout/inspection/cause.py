@@ -40,7 +40,7 @@ from kinesis_spout.config import duration
 from kinesis_spout.inspection import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kinesis_spout.inspection.health import Look
 
@@ -224,11 +224,10 @@ class Explanation:
         others += [("Also", one) for one in self.remarks]
         return [(lead.head, lead), *sorted(others, key=lambda pair: pair[0] == "Also")]
 
-    def actions(self, commands: Collection[str] | None = None) -> list[Action]:
-        """What to do, without what needs a command that is not among `commands` (None: all are
-        there): what is urgent first, then what removes a cause, what sets the application going,
-        and what is to be waited for, of each the root's first. The actions of one cause stay in
-        their order. The end of a pause comes before all, as nothing else helps while it lasts.
+    def actions(self) -> list[Action]:
+        """What to do: what is urgent first, then what removes a cause, what sets the application
+        going, and what is to be waited for, of each the root's first. The actions of one cause stay
+        in their order. The end of a pause comes before all, as nothing else helps while it lasts.
         """
         ranked: list[tuple[tuple[bool, bool, int], Action]] = []
         for cause in (*self.chain[::-1], *self.remarks):
@@ -239,10 +238,9 @@ class Explanation:
         kept: list[Action] = []
         resolved = set[str]()
         for one in dict.fromkeys(one for _, one in sorted(ranked, key=lambda pair: pair[0])):
-            is_there = commands is None or not one.command or one.command[0] in commands
             # Nobody waits for two things: the root's is for all.
             resolves = "wait" if one.kind is ActionKind.WAIT else one.resolves
-            if is_there and (not resolves or resolves not in resolved):
+            if not resolves or resolves not in resolved:
                 resolved.add(resolves)
                 kept.append(one)
         return [one for one in kept if one.kind is not ActionKind.NOTHING] or kept[:1]

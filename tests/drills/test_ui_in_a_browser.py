@@ -86,7 +86,7 @@ def application(seen: Look, **fields: Any) -> dict[str, Any]:
     """The page's data of a look."""
     status, place = status_of(seen), Place("etl", "orders", zookeeper="zk:2181")
     groups = grouped(seen, needy(status)[:50])[:8]
-    explained = [explained_json(seen, one, ("explain", "checkpoint"), place) for one in groups]
+    explained = [explained_json(seen, one, place) for one in groups]
     samples = [sample_json(seen, None)]
     shown = {"letters": None, "samples": samples, "shard": None, "trouble": None}
     return {**observation_json(status, explained), **shown, **fields}

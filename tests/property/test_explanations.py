@@ -13,7 +13,7 @@ from kinesis_spout.inspection.cause import ActionKind, Kind
 from kinesis_spout.inspection.explanation import explain
 from state.process import this_process
 from state.sequence_number import SequenceNumber
-from tests.simulation.checks import COMMANDS, check_look, look_of, troubled
+from tests.simulation.checks import check_look, look_of, possible, troubled
 from tests.simulation.history import drawn
 from tests.simulation.spout_history import drawn as drawn_spouts
 from tests.simulation.streams_history import SETTLES_S, WIDE
@@ -93,7 +93,7 @@ def rounds(history: H, follow: Callable[[H, Explanation], None]) -> Iterator[lis
 
 def first_action(explained: Explanation) -> Action:
     """The first that can be done here: nothing is corrected, as what fails draws lots."""
-    there = explained.actions(COMMANDS)
+    there = possible(explained)
     return next((one for one in there if one.kind is not ActionKind.CHANGE), there[0])
 
 
@@ -213,7 +213,7 @@ def test_a_record_is_given_up_as_it_says(seed: int) -> None:
 
 def _skip_of(explained: Explanation) -> tuple[str, ...] | None:
     """Shard and number of the record that a command gives up, where one is named."""
-    commands = (one.command for one in explained.actions({"checkpoint"}))
+    commands = (one.command for one in explained.actions())
     return next((words[3:] for words in commands if words[:3] == SKIP), None)
 
 

@@ -78,8 +78,7 @@ def lines_of(shown: Any, width: int) -> list[str]:
 
 
 def explained(width: int, seen: Look = RETRY) -> Any:
-    commands = ("peek", "redrive", "checkpoint")
-    return explained_screen(seen, grouped(seen), commands, PLACE, width, whole=True)
+    return explained_screen(seen, grouped(seen), PLACE, width, whole=True)
 
 
 def shards_of(width: int) -> Any:
