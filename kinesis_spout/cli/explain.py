@@ -58,7 +58,7 @@ def explain_command(
     exit code is 0 if the command can explain the state.
     """
     looks = looking(op.place, op.stack, max_asked=ask)
-    look = looks.watch(op.signals, window, shard)
+    look = looks.watch(op.window(window), shard)
     now, place = look.now, op.place
     if now.is_known and shard is not None and shard not in now.known_shards:
         raise wrong_usage(

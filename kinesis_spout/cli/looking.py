@@ -1,63 +1,45 @@
 """What `status`, `explain` and `ui` share: looks at an application over a window."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from kinesis_spout.cli.exit_codes import StopSignals
 from kinesis_spout.cli.places import Place
-from kinesis_spout.cli.shared_options import errors
-from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.config import duration
+from kinesis_spout.clock import SystemClock
 from kinesis_spout.inspection.health import Look, TipAnswer, worth_asking
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
-from kinesis_spout.service.client import KinesisClient
 from state.store.identity import mismatch
 from state.znodes.topics import StoreTopics
 
 REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Looking:
-    """Looks at one application. `max_asked`: how many shards are asked for their tips in a look.
-    `patient`: as of `TipReader`.
-    """
+    """Looks at one application. `max_asked`: how many shards are asked for their tips in a look."""
 
-    client: KinesisClient
+    tips: TipReader
     store: StoreTopics
-    clock: Clock
     application: str
     max_asked: int
-    patient: InitVar[bool] = False
-    tips: TipReader = field(init=False)
-
-    def __post_init__(self, patient: bool) -> None:  # the library calls it so
-        self.tips = TipReader(self.client, self.clock, patient=patient)
 
     def snapshot(self) -> Snapshot:
+        tips = self.tips
         return read_snapshot(
-            self.client, self.store, application=self.application, clock=self.clock
+            tips.client, self.store, application=self.application, clock=tips.clock
         )
 
-    def watch(
-        self,
-        signals: StopSignals,
-        window_s: float,
-        first: str | None = None,
-        *,
-        is_silent: bool = False,
-    ) -> Look:
-        """A look with the window between its snapshots; both are the same one where there is no
-        window, or nothing to watch. Blocks for the window, and says so on a terminal unless it
-        `is_silent`. `first`: a shard to ask before all others. Raises the errors of both services.
+    def watch(self, wait: Callable[[], object] | None, first: str | None = None) -> Look:
+        """A look with a window between its snapshots, for as long as `wait` blocks; both are the
+        same one without it, or where there is nothing to watch. `first`: a shard to ask before all
+        others. Raises the errors of both services.
         """
         before = self.snapshot()
-        if not window_s or not before.is_known:
+        if wait is None or not before.is_known:
             return self.look(before, before, first)
         # Those that are not known to be at their tips, so that the look tells how fast they are
         # read.
@@ -65,9 +47,7 @@ class Looking:
         wanted = [one for one in every if one != first and not before.states[one].at_tip]
         shards = ([] if first is None else [first]) + wanted
         tips_before = self._tips_of(before, shards[: self.max_asked])
-        if not is_silent:
-            say_watching(window_s)
-        signals.wait(window_s)
+        wait()
         return self.look(before, self.snapshot(), first, tips_before)
 
     def look(
@@ -107,22 +87,17 @@ class MovingWindow:
         self._window_ms = window_s * 1000
         self._seen: deque[Snapshot] = deque()
 
-    def begin(self) -> Snapshot:
-        """Take a snapshot, and ask no shard. Blocks and raises as `look` does."""
+    def look(self) -> Look:
+        """One snapshot, the oldest in the window before it, and the tips that decide; the window of
+        the first look is zero. Blocks, and raises the errors of both services, and
+        `StreamMismatchError` for the state of another stream. An error changes nothing.
+        """
         now, seen = self._looks.snapshot(), self._seen
         refuse_another_stream(now)
         seen.append(now)
         while len(seen) > 2 and now.now_ms - seen[1].now_ms >= self._window_ms:
             seen.popleft()
-        return now
-
-    def look(self) -> Look:
-        """One snapshot, the oldest in the window before it, and the tips that decide. Blocks, and
-        raises the errors of both services, and `StreamMismatchError` for the state of another
-        stream. An error changes nothing.
-        """
-        now = self.begin()
-        return self._looks.look(self._seen[0], now)
+        return self._looks.look(seen[0], now)
 
 
 def refuse_another_stream(seen: Snapshot) -> None:
@@ -136,22 +111,14 @@ def looking(place: Place, stack: ExitStack, *, max_asked: int) -> Looking:
     """Open the connections, which the stack closes. Raises `CliError` for an embedded ZooKeeper
     that never ran.
     """
-    client, store = place.client(stack), place.store(stack)
-    return Looking(client, store, SystemClock(), place.application, max_asked)
+    tips = TipReader(place.client(stack), SystemClock())
+    return Looking(tips, place.store(stack), place.application, max_asked)
 
 
-def say_watching(window_s: float) -> None:
-    """On a terminal only."""
-    if errors().is_terminal:
-        errors().print(f"watching for {duration(window_s * 1000)} ...", style="dim")
-
-
-def look_once(
-    looks: Looking, signals: StopSignals, window_s: float, *, is_silent: bool = False
-) -> ApplicationStatus:
+def look_once(looks: Looking, wait: Callable[[], object] | None) -> ApplicationStatus:
     """The status over a window. Blocks and raises as `watch`, and raises `StreamMismatchError`
     for the state of another stream.
     """
-    look = looks.watch(signals, window_s, is_silent=is_silent)
+    look = looks.watch(wait)
     refuse_another_stream(look.now)
     return status_of(look)

@@ -228,6 +228,21 @@ class Operation:
         """As `on stream orders`."""
         return f"on stream {self.place.stream}"
 
+    def window(self, window_s: float) -> Callable[[], object] | None:
+        """What blocks for a window, or until a signal comes, and says so on a terminal at its first
+        call; None for a window of zero. Several threads may call it.
+        """
+        console = errors()
+        told = [f"watching for {duration(window_s * 1000)} ..."] if console.is_terminal else []
+        sentences = iter(told)
+
+        def wait() -> None:
+            for sentence in sentences:
+                console.print(sentence, style="dim")
+            self.signals.wait(window_s)
+
+        return wait if window_s else None
+
     def service_time(self) -> Callable[[], int]:
         """The service's time, asked for now."""
         return service_time(self.client, self.clock)

@@ -12,7 +12,7 @@ from kinesis_spout.cli.places import Operation, command, fitting, note, stdout_c
 from kinesis_spout.cli.shared_options import option, wrong_usage
 from kinesis_spout.cli.status import lag_cell
 from kinesis_spout.clock import Clock
-from kinesis_spout.inspection.reader import read_snapshot
+from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.status import (
     ShardStatus,
@@ -78,7 +78,8 @@ def inspect_shards(
     if store is None:
         return seen, [*shards_of_stream(seen), *holes_of(seen)]
     most = len(seen.shard_ids) if lag else 0
-    look = Looking(client, store, clock, application, most, patient=True).look(seen, seen)
+    tips = TipReader(client, clock, patient=True)
+    look = Looking(tips, store, application, most).look(seen, seen)
     return seen, [*(shard_status(look, one) for one in seen.shard_ids), *holes_of(seen)]
 
 

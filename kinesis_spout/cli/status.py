@@ -3,7 +3,7 @@ application in ZooKeeper. Read-only.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -22,7 +22,6 @@ from kinesis_spout.cli.looking import (
     MovingWindow,
     look_once,
     looking,
-    say_watching,
 )
 from kinesis_spout.cli.places import (
     ASK,
@@ -39,6 +38,7 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef, duration
 from kinesis_spout.errors import KinesisError, error_sentence
 from kinesis_spout.inspection.health import EXIT_CODES, SEVERITY, Health
+from kinesis_spout.inspection.reader import TipReader
 from kinesis_spout.inspection.status import (
     ApplicationStatus,
     ShardStatus,
@@ -95,7 +95,7 @@ def status(
         needs = "--watch needs --application: the command watches one application"
         raise wrong_usage("--watch", needs)
     if not op.place.application:
-        lines = look_at_all(op.place, op.signals, window, ask)
+        lines = look_at_all(op.place, op.window(window), ask)
         show_applications(op, lines)
         code = max((EXIT_CODES[one.verdict] for one in lines), default=0)
     else:
@@ -103,7 +103,7 @@ def status(
         most = None if show_all else SHOWN
         if watch:
             _watch(looks, op.signals, window, most)
-        found = look_once(looks, op.signals, window)
+        found = look_once(looks, op.window(window))
         width = stdout_console().width
         op.show(found.as_json(), [status_screen(found, width=width, most=most)])
         code = EXIT_CODES[found.verdict]
@@ -114,7 +114,6 @@ def status(
 def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | None) -> None:
     """Show looks until a signal comes, which raises `Interrupted`."""
     console, window = Console(), MovingWindow(looks, window_s)
-    window.begin()
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:
             found = status_of(window.look())
@@ -161,11 +160,11 @@ class ApplicationLine:
 
 
 def look_at_all(
-    place: Place, signals: StopSignals, window_s: float, max_asked: int, *, is_silent: bool = False
+    place: Place, wait: Callable[[], object] | None, max_asked: int
 ) -> list[ApplicationLine]:
     """Judge all applications in ZooKeeper, or those on the stream that `place` names, as `status`
-    judges one. The worst come first. Blocks for the window, and again for each further
-    `MAX_CONCURRENT_LOOKS` applications. Reports that on a terminal, unless it `is_silent`.
+    judges one. The worst come first. Blocks as `wait` does, and again for each further
+    `MAX_CONCURRENT_LOOKS` applications.
 
     An application whose stream cannot be read is a line with the error. Raises `StateError` where
     ZooKeeper does not answer.
@@ -182,14 +181,12 @@ def look_at_all(
                 topics = stored.topics(application, stream)
                 known = topics.identity.read()  # its ARN has the region
                 client = replace(place, stream=known.arn if known else stream).client(stack)
-                looks = Looking(client, topics, clock, application, max_asked)
-                return replace(line, status=look_once(looks, signals, window_s, is_silent=True))
+                looks = Looking(TipReader(client, clock), topics, application, max_asked)
+                return replace(line, status=look_once(looks, wait))
             # The others are still shown.
             except (KinesisError, StoredDataError, StreamMismatchError) as exc:
                 return replace(line, error=error_sentence(exc))
 
-        if window_s and named and not is_silent:
-            say_watching(window_s)
         with DaemonPool(MAX_CONCURRENT_LOOKS, "looks") as pool:
             lines = list(pool.map(judged, named))
     return sorted(lines, key=lambda one: (-SEVERITY[one.verdict], one.application, one.stream))

@@ -167,13 +167,12 @@ class ObservedApplication(Observed):
     )
 
     def observe(self) -> dict[str, Any]:
-        if self._window is None:
+        if (window := self._window) is None:
             self._stack.close()  # of what an earlier attempt has opened
             looks = looking(self.place, self._stack, max_asked=self.max_asked)
             window = MovingWindow(looks, self.window_s)
-            window.begin()
-            self._window = window
-        look = self._window.look()
+        look = window.look()
+        self._window = window
         self._samples.append(sample_json(look, None if self._look is None else self._look.now))
         self._look = look
         return self.json_of(status_of(look))
@@ -216,10 +215,9 @@ class ObservedApplications(Observed):
     """By application and stream, the stream's ARN, which tells its region too."""
 
     def observe(self) -> dict[str, Any]:
-        window_s = 0.0 if self.is_at_once else self.window_s
-        lines = look_at_all(
-            self.op.place, self.op.signals, window_s, self.max_asked, is_silent=True
-        )
+        is_at_once = self.is_at_once or not self.window_s
+        wait = None if is_at_once else partial(self.op.signals.wait, self.window_s)
+        lines = look_at_all(self.op.place, wait, self.max_asked)
         self.is_at_once = False
         self.streams = {
             (one.application, one.stream): one.status.look.now.stream.arn
@@ -347,7 +345,7 @@ def ui(
             data = every.observe()
         else:
             looks = looking(place, op.stack, max_asked=ask)
-            data = one.json_of(look_once(looks, op.signals, window))
+            data = one.json_of(look_once(looks, op.window(window)))
         html = page({**data, "shard": None, "trouble": None})
         write_file(once, html, "--once ")
         return

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from kinesis_spout.cli.exit_codes import StopSignals
 from kinesis_spout.cli.looking import Looking, look_once, refuse_another_stream
 from kinesis_spout.cli.shards import inspect_shards
 from kinesis_spout.errors import StreamNotFoundError
-from kinesis_spout.inspection.reader import read_snapshot
+from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.testing import error, throttle
 from kinesis_spout.testing.service import requests
 from state.errors import StreamMismatchError
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 @contextmanager
 def looking(job: SimulatedJob, *, max_asked: int = 100) -> Iterator[Looking]:
     with closing(job.client()) as client, closing(job.store()) as store:
-        yield Looking(client, store, job.clock, APPLICATION, max_asked)
+        yield Looking(TipReader(client, job.clock), store, APPLICATION, max_asked)
 
 
 def store_states(job: SimulatedJob, *states: ShardState) -> None:
@@ -49,7 +48,7 @@ def test_a_throttled_shard_is_not_asked_again(job: SimulatedJob) -> None:
     store_states(job, *states)
     job.fake.faults.add(throttle(), operation="GetRecords", times=None)
     with looking(job) as looks:
-        found = look_once(looks, StopSignals(), 0)
+        found = look_once(looks, None)
         assert looks.tips.refused is None
     assert job.calls("GetRecords") == 2
     assert found.unknown["notAsked"] == 2
@@ -61,10 +60,10 @@ def test_a_right_that_is_missing_ends_the_asking(job: SimulatedJob) -> None:
     store_states(job, *states)
     job.fake.faults.add(error("AccessDeniedException", "no"), operation="GetRecords", times=None)
     with looking(job) as looks:
-        look_once(looks, StopSignals(), 0)
+        look_once(looks, None)
         asked = job.calls("GetRecords")
         assert looks.tips.refused is not None
-        look_once(looks, StopSignals(), 0)
+        look_once(looks, None)
     assert 1 <= asked <= 2
     assert job.calls("GetRecords") == asked
 
