@@ -4,9 +4,9 @@ handled.
 
 import io
 import os
+import signal
 import sys
-
-from kinesis_spout.cli import early_interrupt
+from types import FrameType
 
 
 def main() -> None:
@@ -15,7 +15,10 @@ def main() -> None:
     Exit codes: 0 success, 1 an error, 2 wrong usage, 3 a service cannot be reached, 4 another
     process owns the application, 130 Ctrl-C, 143 SIGTERM.
     """
-    early_interrupt.begin()
+    # Ctrl-C ends the process without a stack trace, also while modules are imported, until a
+    # command handles it. In a shell's background SIGINT is ignored, and stays so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_at_once)
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the locale lacks becomes an escape
@@ -35,6 +38,10 @@ def main() -> None:
             OSError
         ):  # the command has its exit code: else Python tries again at its end, and complains
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> None:
+    os._exit(128 + number)
 
 
 def _open_closed_streams() -> None:

@@ -19,7 +19,6 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from kinesis_spout import __version__
-from kinesis_spout.cli import early_interrupt
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.shared_options import errors, option
 from kinesis_spout.programs import how_to_install
@@ -171,7 +170,6 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
             command = function  # commands of its own below it
         else:
             command.command(name)(function)
-    early_interrupt.end()  # the command handles Ctrl-C now
     loaded = typer.main.get_command(command)
     loaded.name = name  # a group has none of its own, and the list of commands shows it
     return loaded
