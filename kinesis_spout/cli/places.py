@@ -109,22 +109,17 @@ def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
     """Call `say`, in another thread, if the block takes longer than `PATIENCE_S`; and again when it
     has ended without an error, which speaks for itself.
     """
-    is_over, clock, is_said = threading.Event(), SystemClock(), False
+    clock = SystemClock()
     began_s = clock.monotonic_s()
-
-    def complain() -> None:
-        nonlocal is_said
-        if not is_over.wait(PATIENCE_S):
-            is_said = True
-            say(f"still waiting for {what}")
-
-    waiting = threading.Thread(target=complain, daemon=True)
-    waiting.start()
+    complaint = threading.Timer(PATIENCE_S, say, [f"still waiting for {what}"])
+    complaint.daemon = True
+    complaint.start()
     try:
         yield
     finally:
-        is_over.set()
-        waiting.join()
+        is_said = complaint.finished.is_set()
+        complaint.cancel()
+        complaint.join()
     if is_said:
         say(f"the wait ended after {duration(round(1000 * (clock.monotonic_s() - began_s)))}")
 
