@@ -33,7 +33,6 @@ from kinesis_spout.cli.places import (
     Operation,
     command,
     exists_already,
-    note,
     past_time,
     reason_text,
     records_of,
@@ -43,6 +42,7 @@ from kinesis_spout.cli.places import (
 from kinesis_spout.cli.shared_options import (
     argument,
     command_group,
+    note,
     option,
     shard_id_of,
     usage_errors,
@@ -103,7 +103,7 @@ def history(
     since: RequestedPosition | None = option(
         TIME_HELP,
         metavar="TIME",
-        parser=lambda text: past_time(with_zone("--since", text, note) or text),
+        parser=lambda text: past_time(with_zone("--since", text) or text),
     ),
 ) -> None:
     """Show the progress of the application over time, with the newest entry last.

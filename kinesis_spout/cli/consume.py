@@ -25,15 +25,7 @@ from rich.text import Text
 from kinesis_spout.cli.exec_process import CommandEndedError, ExecProcess
 from kinesis_spout.cli.exit_codes import BROKEN_PIPE, TYPED_CODES, CliError, StopSignals
 from kinesis_spout.cli.line_io import LineWriter
-from kinesis_spout.cli.places import (
-    Operation,
-    command,
-    fitting,
-    note,
-    patience,
-    services,
-    shown_log,
-)
+from kinesis_spout.cli.places import Operation, command, fitting, patience, services, shown_log
 from kinesis_spout.cli.record_lines import decoded_by, raw_line, record_line
 from kinesis_spout.cli.shared_options import (
     flag,
@@ -183,8 +175,8 @@ def consume(
         zookeeper_root=place.zookeeper_root,
         zookeeper_security=place.security(),
         aws=place.aws(),
-        starting_position=with_zone("--from", start, note) or start,
-        until=with_zone("--until", until, note),
+        starting_position=with_zone("--from", start) or start,
+        until=with_zone("--until", until),
         shards=tuple(shard or ()),
         task_index=task_index,
         total_tasks=total_tasks,

@@ -15,8 +15,8 @@ from kinesis_spout.checkpoints.migration.import_plan import Item, Origin, ShardI
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.transfer import Changes, import_application, import_of
 from kinesis_spout.cli.checkpoint import check_replaced
-from kinesis_spout.cli.places import COUNT, REPLACE, Operation, command, note, records_of, say
-from kinesis_spout.cli.shared_options import option, typed_text, usage_errors, wrong_usage
+from kinesis_spout.cli.places import COUNT, REPLACE, Operation, command, records_of, say
+from kinesis_spout.cli.shared_options import note, option, typed_text, usage_errors, wrong_usage
 from kinesis_spout.inspection.wording import visible
 from kinesis_spout.service.dynamodb import scan_table
 from kinesis_spout.service.shard_info import StreamSummary

@@ -6,8 +6,8 @@ import time
 
 from kinesis_spout.application.session import pause_clause
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
-from kinesis_spout.cli.places import Operation, command, note, say
-from kinesis_spout.cli.shared_options import duration_option, option, typed_text, wrong_usage
+from kinesis_spout.cli.places import Operation, command, say
+from kinesis_spout.cli.shared_options import duration_option, note, option, typed_text, wrong_usage
 from kinesis_spout.inspection.status import unrest
 from state.process import describe
 from state.store.identity import Pause

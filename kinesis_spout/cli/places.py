@@ -42,12 +42,12 @@ from kinesis_spout.cli.shared_options import (
     errors,
     flag,
     known_option,
+    note,
     option,
     parameter,
     parse_pairs,
     security_of,
     shard_id_of,
-    tell,
     typed_text,
     usage_errors,
     wrong_usage,
@@ -452,11 +452,6 @@ def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[s
         else:
             last = f"{last} {word}"
     return [*lines, last]
-
-
-def note(sentence: str) -> None:
-    """Print a note on stderr."""
-    tell(sentence, "note:")
 
 
 @contextmanager

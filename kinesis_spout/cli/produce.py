@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from kinesis_spout.aggregation.packing import Packer, users_of
 from kinesis_spout.cli.exit_codes import TYPED_CODES, CliError
 from kinesis_spout.cli.line_io import LongLine, line_batches
-from kinesis_spout.cli.places import Operation, command, note
+from kinesis_spout.cli.places import Operation, command
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
-from kinesis_spout.cli.shared_options import option, tell, typed_text, wrong_usage
+from kinesis_spout.cli.shared_options import note, option, tell, typed_text, wrong_usage
 from kinesis_spout.errors import KinesisError, StreamNotFoundError
 from kinesis_spout.inspection.wording import are, counted, joined, records
 from kinesis_spout.service.record_putter import (

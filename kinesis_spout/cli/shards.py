@@ -8,8 +8,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from kinesis_spout.cli.looking import Looking, refuse_another_stream
-from kinesis_spout.cli.places import Operation, command, fitting, note, stdout_console
-from kinesis_spout.cli.shared_options import option, wrong_usage
+from kinesis_spout.cli.places import Operation, command, fitting, stdout_console
+from kinesis_spout.cli.shared_options import note, option, wrong_usage
 from kinesis_spout.cli.status import lag_cell
 from kinesis_spout.clock import Clock
 from kinesis_spout.inspection.reader import TipReader, read_snapshot

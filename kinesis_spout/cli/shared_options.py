@@ -201,9 +201,9 @@ def shard_id_of(text: str) -> str:
     return f"shardId-{int(text):012}" if text.isdigit() and text.isascii() else text
 
 
-def with_zone(option: str, text: str | None, say: Callable[[str], object]) -> str | None:
+def with_zone(option: str, text: str | None) -> str | None:
     """The text of an option that is a position. A time without a zone, which is in UTC, comes back
-    whole and with its zone, and `say` gets a sentence about that.
+    whole and with its zone, and a note says that.
     """
     try:
         start = None if text is None else StartingPosition.parse(text)
@@ -212,7 +212,7 @@ def with_zone(option: str, text: str | None, say: Callable[[str], object]) -> st
     if start is None or not start.lacks_zone:
         return text
     moment = str(start.pin(SystemClock().now_ms()))
-    say(f"{option} {start.text} means {moment}: a time without a time zone is in UTC")
+    note(f"{option} {start.text} means {moment}: a time without a time zone is in UTC")
     return moment
 
 
@@ -269,6 +269,11 @@ def errors() -> Console:
 def tell(sentence: str, head: str = "", style: str = "") -> None:
     """Print a sentence on stderr as it is, behind a head such as `error:`."""
     errors().print(Text.assemble((head, style), " " if head else "", sentence), soft_wrap=True)
+
+
+def note(sentence: str) -> None:
+    """Print a note on stderr."""
+    tell(sentence, "note:")
 
 
 def warn(sentence: str) -> None:

@@ -23,17 +23,8 @@ from kinesis_spout.cli.looking import (
     look_once,
     looking,
 )
-from kinesis_spout.cli.places import (
-    ASK,
-    WINDOW,
-    Operation,
-    Place,
-    command,
-    fitting,
-    note,
-    stdout_console,
-)
-from kinesis_spout.cli.shared_options import option, wrong_usage
+from kinesis_spout.cli.places import ASK, WINDOW, Operation, Place, command, fitting, stdout_console
+from kinesis_spout.cli.shared_options import note, option, wrong_usage
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef, duration
 from kinesis_spout.errors import KinesisError, error_sentence

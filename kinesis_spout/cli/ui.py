@@ -21,8 +21,8 @@ from kinesis_spout.cli.explain import explained_json
 from kinesis_spout.cli.letter_folder import LetterFolder
 from kinesis_spout.cli.looking import REFRESH_S, MovingWindow, look_once, looking
 from kinesis_spout.cli.page_server import LOOPBACK, Answer, PageServer, is_loopback, text
-from kinesis_spout.cli.places import ASK, WINDOW, Operation, Place, command, note, say, write_file
-from kinesis_spout.cli.shared_options import check_host, option, shard_id_of, wrong_usage
+from kinesis_spout.cli.places import ASK, WINDOW, Operation, Place, command, say, write_file
+from kinesis_spout.cli.shared_options import check_host, note, option, shard_id_of, wrong_usage
 from kinesis_spout.cli.status import look_at_all
 from kinesis_spout.clock import Clock
 from kinesis_spout.config import StreamRef

@@ -27,7 +27,7 @@ from kinesis_spout.cli.exit_codes import (
     one_sentence,
     stdout_errors,
 )
-from kinesis_spout.cli.places import note, show
+from kinesis_spout.cli.places import show
 from kinesis_spout.cli.shared_options import (
     connection_of,
     errors,
@@ -118,8 +118,8 @@ def redrive(
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
         selection = selection_of(
             reasons=reason or (),
-            since=with_zone("--since", since, note),
-            until=with_zone("--until", until, note),
+            since=with_zone("--since", since),
+            until=with_zone("--until", until),
             stream=stream,
             region=aws.region,
             now_ms=SystemClock().now_ms(),

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.places import note, warnings_as_notes
+from kinesis_spout.cli.places import warnings_as_notes
 from kinesis_spout.cli.shared_options import (
     errors,
     flag,
@@ -154,7 +154,7 @@ def run(
         "zookeeper": zookeeper,
         "region": region,
         "endpoint_url": endpoint_url,
-        "starting_position": with_zone("--from", start, note),
+        "starting_position": with_zone("--from", start),
     }
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx), ExitStack() as stack:

@@ -134,16 +134,17 @@ def test_the_options_are_those_of_the_spark_source() -> None:
         ("AT:5", False),
     ],
 )
-def test_a_time_without_a_zone_is_repeated_with_it(text: str, *, is_repeated: bool) -> None:
+def test_a_time_without_a_zone_is_repeated_with_it(
+    capsys: pytest.CaptureFixture[str], text: str, *, is_repeated: bool
+) -> None:
     """All others are as they were typed, also those that are refused later."""
-    said: list[str] = []
-    found = with_zone("--since", text, said.append)
+    found, said = with_zone("--since", text), capsys.readouterr().err
     if not is_repeated:
-        assert (found, said) == (text, [])
+        assert (found, said) == (text, "")
         return
     assert found is not None
     assert found.endswith(":00.000Z")
-    assert said == [f"--since {text} means {found}: a time without a time zone is in UTC"]
+    assert said == f"note: --since {text} means {found}: a time without a time zone is in UTC\n"
 
 
 @pytest.mark.parametrize(
