@@ -121,8 +121,8 @@ class StopSignals:
         """Whether a signal has come."""
         return self._number is not None
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for a signal; True when one has come."""
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for a signal, with None for as long as it takes; True when one has come."""
         return self._woken.wait(timeout_s)
 
     @contextmanager

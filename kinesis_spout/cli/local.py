@@ -8,6 +8,7 @@ import re
 import typer
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, stdout_errors
+from kinesis_spout.cli.page_server import LOOPBACK, is_loopback
 from kinesis_spout.cli.shared_options import (
     check_host,
     option,
@@ -18,10 +19,8 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.inspection.wording import counted
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ServiceError
 
-LOOPBACK = ("127.0.0.1", "localhost")
 DEFAULT_PORT = 4567
 _REGION = re.compile(r"[a-z0-9-]+", re.ASCII)
-_WAIT_S = 3_600.0  # `wait` needs a limit; a signal ends it at once
 
 
 @own_options
@@ -32,7 +31,7 @@ def local(
     ),
     host: str = option(
         "Address to listen on. Anyone who can reach this address can read and write the streams.",
-        default=LOOPBACK[0],
+        default=LOOPBACK,
     ),
     stream: list[str] | None = option(
         "Create this stream when the server starts. Repeatable.", metavar="NAME[:SHARDS]"
@@ -56,7 +55,7 @@ def local(
     )
     streams = [_created(fake, text) for text in stream or []]
     with StopSignals() as stop, stop.deferred():
-        if host not in LOOPBACK:
+        if not is_loopback(host):
             warn(
                 f"anyone who can reach {host} can read and write the streams, because local "
                 "Kinesis accepts any credentials"
@@ -77,8 +76,7 @@ def local(
         with server:
             with stdout_errors():
                 typer.echo(_usage(server.endpoint_url, region, streams))
-            while not stop.wait(_WAIT_S):
-                pass
+            stop.wait()
 
 
 def _created(fake: FakeKinesis, text: str) -> tuple[str, int]:

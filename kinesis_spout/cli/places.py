@@ -286,8 +286,7 @@ class Operation:
     def show(self, value: object, shown: Iterable[RenderableType]) -> None:
         """Print the value with --json, and the lines and screens without."""
         if self.as_json:
-            with stdout_errors():
-                typer.echo(json_text(value, indent=2))
+            say(json_text(value, indent=2))
             return
         for one in shown:
             if isinstance(one, str):

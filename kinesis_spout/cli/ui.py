@@ -41,7 +41,6 @@ MAX_SAMPLES = 900  # half an hour at the faster pace
 MAX_EXPLAINED, MAX_GROUPS = 300, 8  # shards that are explained, and groups of them that are shown
 MAX_OPEN = 8  # applications that are observed at a time
 _HTML, _JSON = "text/html; charset=utf-8", "application/json"
-_WAKE_S = 3_600.0
 
 
 class Observed(ABC):
@@ -371,8 +370,7 @@ def ui(
                     "127.0.0.1 and open the page through ssh -L"
                 )
             say(server.url)
-            while True:
-                op.signals.wait(_WAKE_S)
+            op.signals.wait()
     except Interrupted as exc:
         if not first.close():
             # A call to a service that does not answer would hold the end up. Nothing is written.
