@@ -50,7 +50,7 @@ def observation_json(status: ApplicationStatus, explained: Sequence[Any]) -> dic
         "explain": explained,
         "needy": len(needy(status)),
         "facts": list(facts_of(status).items()),
-        "lanes": list(_Lanes(look)),
+        "lanes": list(_lanes(look)),
         "records": records_json(look, look.now.states),
     }
 
@@ -184,112 +184,111 @@ def _reason(record: UnresolvedRecord) -> str:
 
 
 # the picture --------------------------------------------------------------------------------------
-class _Lanes:
+def _lanes(look: Look) -> Iterator[dict[str, Any]]:
     """The shards that are not expired, parents before their children. Those that are not listed are
     drawn while they matter.
     """
+    lineage, now_ms = look.now.lineage, look.now.now_ms
+    began: dict[str, int] = {}
+    first_child: dict[str, int] = {}
+    guessed: set[str] = set()
+    for shard_id in look.now.shard_ids:
+        if shard_id not in lineage.listed and look.phase(shard_id) in OVER:
+            continue
+        parents = [began[one] for one in lineage.parents(shard_id) if one in began]
+        time_ms = _began_ms(look, shard_id, parents)
+        if time_ms is None:
+            guessed.add(shard_id)
+            time_ms = (max([*parents, look.horizon_ms]) + now_ms) // 2
+        began[shard_id] = time_ms
+        for one in lineage.parents(shard_id):
+            first_child[one] = min(first_child.get(one, time_ms), time_ms)
+    for shard_id, began_ms in began.items():
+        ended_ms = _ended_ms(look, shard_id, first_child.get(shard_id))
+        ended_ms = None if ended_ms is None else max(began_ms, ended_ms)
+        listed, state = lineage.listed.get(shard_id), look.now.states.get(shard_id)
+        failures: Counter[int] = Counter()
+        for record in () if state is None else state.unresolved:
+            if record.first_failure_ms is not None:
+                failures[record.first_failure_ms] += record.count
+        read_ms = _read_ms(look, shard_id, began_ms, ended_ms)
+        keys = None if listed is None else listed.hash_key_range
+        yield {
+            "shardId": shard_id,
+            "parents": list(lineage.parents(shard_id)),
+            "hashKeys": None if keys is None else [str(one) for one in keys],
+            "first": 0.0 if keys is None else keys[0] / HASH_KEYS,
+            "last": 0.0 if keys is None else keys[1] / HASH_KEYS,
+            "beganMs": began_ms,
+            "endedMs": ended_ms,
+            "readMs": read_ms if look.now.is_readable else None,
+            "ackedMs": _acked_ms(look, shard_id, read_ms),
+            "events": {"failed": list(failures.items())},
+            "guessed": shard_id in guessed,
+            "mattersMs": _matters_ms(look, shard_id, began_ms),
+        }
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
-        self._now_ms = look.now.now_ms
-        self._created_ms = look.now.stream.created_ms
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        look, lineage = self._look, self._look.now.lineage
-        began: dict[str, int] = {}
-        first_child: dict[str, int] = {}
-        guessed: set[str] = set()
-        for shard_id in look.now.shard_ids:
-            if shard_id not in lineage.listed and look.phase(shard_id) in OVER:
-                continue
-            parents = [began[one] for one in lineage.parents(shard_id) if one in began]
-            time_ms = self._began_ms(shard_id, parents)
-            if time_ms is None:
-                guessed.add(shard_id)
-                time_ms = (max([*parents, look.horizon_ms]) + self._now_ms) // 2
-            began[shard_id] = time_ms
-            for one in lineage.parents(shard_id):
-                first_child[one] = min(first_child.get(one, time_ms), time_ms)
-        for shard_id, began_ms in began.items():
-            ended_ms = self._ended_ms(shard_id, first_child.get(shard_id))
-            ended_ms = None if ended_ms is None else max(began_ms, ended_ms)
-            listed, state = lineage.listed.get(shard_id), look.now.states.get(shard_id)
-            failures: Counter[int] = Counter()
-            for record in () if state is None else state.unresolved:
-                if record.first_failure_ms is not None:
-                    failures[record.first_failure_ms] += record.count
-            read_ms = self._read_ms(shard_id, began_ms, ended_ms)
-            keys = None if listed is None else listed.hash_key_range
-            yield {
-                "shardId": shard_id,
-                "parents": list(lineage.parents(shard_id)),
-                "hashKeys": None if keys is None else [str(one) for one in keys],
-                "first": 0.0 if keys is None else keys[0] / HASH_KEYS,
-                "last": 0.0 if keys is None else keys[1] / HASH_KEYS,
-                "beganMs": began_ms,
-                "endedMs": ended_ms,
-                "readMs": read_ms if look.now.is_readable else None,
-                "ackedMs": self._acked_ms(shard_id, read_ms),
-                "events": {"failed": list(failures.items())},
-                "guessed": shard_id in guessed,
-                "mattersMs": self._matters_ms(shard_id, began_ms),
-            }
+def _began_ms(look: Look, shard_id: str, parents_ms: Sequence[int]) -> int | None:
+    listed = look.now.lineage.listed.get(shard_id)
+    number = None if listed is None else listed.starting_sequence
+    created_ms = _time_ms(look, number, _CREATED)
+    if created_ms is not None:
+        return max([created_ms, *parents_ms])
+    return None if parents_ms else look.now.stream.created_ms
 
-    def _began_ms(self, shard_id: str, parents_ms: Sequence[int]) -> int | None:
-        listed = self._look.now.lineage.listed.get(shard_id)
-        number = None if listed is None else listed.starting_sequence
-        created_ms = self._time_ms(number, _CREATED)
-        if created_ms is not None:
-            return max([created_ms, *parents_ms])
-        return None if parents_ms else self._created_ms
 
-    def _ended_ms(self, shard_id: str, first_child_ms: int | None) -> int | None:
-        listed = self._look.now.lineage.listed.get(shard_id)
-        if listed is not None and not listed.is_closed:
-            return None
-        ended_ms = None if listed is None else self._time_ms(listed.ending_sequence, _PUT)
-        return ended_ms or first_child_ms or self._now_ms
+def _ended_ms(look: Look, shard_id: str, first_child_ms: int | None) -> int | None:
+    listed = look.now.lineage.listed.get(shard_id)
+    if listed is not None and not listed.is_closed:
+        return None
+    ended_ms = None if listed is None else _time_ms(look, listed.ending_sequence, _PUT)
+    return ended_ms or first_child_ms or look.now.now_ms
 
-    def _read_ms(self, shard_id: str, began_ms: int, ended_ms: int | None) -> int:
-        look, position = self._look, self._look.now.position(shard_id)
-        if position is None or look.phase(shard_id) is ShardPhase.WAITING:
-            return began_ms
-        last_ms = self._now_ms if ended_ms is None else ended_ms
-        frontier_ms = look.frontier_ms(shard_id)
-        if position.is_end or (frontier_ms is None and shard_id in look.tips):
-            return last_ms
-        return min(max(frontier_ms or began_ms, began_ms), last_ms)
 
-    def _acked_ms(self, shard_id: str, read_ms: int) -> int | None:
-        now, state = self._look.now, self._look.now.states.get(shard_id)
-        if state is None:
-            return None
-        # What was read is acked or unresolved, but for what the plan under way has read.
-        if not state.unresolved and now.position(shard_id) == state.read_position:
-            return read_ms
-        checkpoint_ms = self._time_ms(state.checkpoint, _PUT)
-        return None if checkpoint_ms is None else min(checkpoint_ms, read_ms)
+def _read_ms(look: Look, shard_id: str, began_ms: int, ended_ms: int | None) -> int:
+    position = look.now.position(shard_id)
+    if position is None or look.phase(shard_id) is ShardPhase.WAITING:
+        return began_ms
+    last_ms = look.now.now_ms if ended_ms is None else ended_ms
+    frontier_ms = look.frontier_ms(shard_id)
+    if position.is_end or (frontier_ms is None and shard_id in look.tips):
+        return last_ms
+    return min(max(frontier_ms or began_ms, began_ms), last_ms)
 
-    def _matters_ms(self, shard_id: str, began_ms: int) -> int | None:
-        """The oldest time at which something of the shard matters: a reshard, an unread record or a
-        failure.
-        """
-        look = self._look
-        times: list[int | None] = []
-        if look.now.lineage.parents(shard_id) and began_ms > look.horizon_ms:
-            times.append(began_ms)
-        if look.phase(shard_id) not in OVER:
-            times += [look.frontier_ms(shard_id), look.now.oldest_failure_ms(shard_id)]
-        return min((one for one in times if one is not None), default=None)
 
-    def _time_ms(self, number: SequenceNumber | None, bit: int) -> int | None:
-        """The second at that bit of the number; None where it cannot be right."""
-        if number is None or number.sequence >> 184 != _LAYOUT or number.sequence & 0xF != _LAYOUT:
-            return None
-        time_ms = (number.sequence >> bit & _SECOND) * 1000
-        if not self._created_ms - _SLACK_MS <= time_ms <= self._now_ms + _SLACK_MS:
-            return None
-        return min(max(time_ms, self._created_ms), self._now_ms)
+def _acked_ms(look: Look, shard_id: str, read_ms: int) -> int | None:
+    now, state = look.now, look.now.states.get(shard_id)
+    if state is None:
+        return None
+    # What was read is acked or unresolved, but for what the plan under way has read.
+    if not state.unresolved and now.position(shard_id) == state.read_position:
+        return read_ms
+    checkpoint_ms = _time_ms(look, state.checkpoint, _PUT)
+    return None if checkpoint_ms is None else min(checkpoint_ms, read_ms)
+
+
+def _matters_ms(look: Look, shard_id: str, began_ms: int) -> int | None:
+    """The oldest time at which something of the shard matters: a reshard, an unread record or a
+    failure.
+    """
+    times: list[int | None] = []
+    if look.now.lineage.parents(shard_id) and began_ms > look.horizon_ms:
+        times.append(began_ms)
+    if look.phase(shard_id) not in OVER:
+        times += [look.frontier_ms(shard_id), look.now.oldest_failure_ms(shard_id)]
+    return min((one for one in times if one is not None), default=None)
+
+
+def _time_ms(look: Look, number: SequenceNumber | None, bit: int) -> int | None:
+    """The second at that bit of the number; None where it cannot be right."""
+    if number is None or number.sequence >> 184 != _LAYOUT or number.sequence & 0xF != _LAYOUT:
+        return None
+    created_ms, now_ms = look.now.stream.created_ms, look.now.now_ms
+    time_ms = (number.sequence >> bit & _SECOND) * 1000
+    if not created_ms - _SLACK_MS <= time_ms <= now_ms + _SLACK_MS:
+        return None
+    return min(max(time_ms, created_ms), now_ms)
 
 
 COLUMNS = 420
