@@ -55,11 +55,9 @@ function groupItem(group) {
       others > 0 ? `and ${count(others)} more ` : "", chip(group.health)),
     group.causes.map((one) =>
       el("p", {}, el("b", {}, `${one.introduction}: `), el("bdi", {}, cut(one.text, 1000)))),
-    el("ul", {}, group.actions.map((one, at) => {
-      const word = one.kind === "nothing" ? "OK" : one.alternative ? "Or" : at ? "Then" : "Fix";
-      return el("li", {}, el("bdi", {}, cut(`${word}: ${one.text}`, 600)), one.command
-        ? [": ", command(one.command), copyButton(one.command)] : null);
-    })));
+    el("ul", {}, group.actions.map((one) =>
+      el("li", {}, el("bdi", {}, cut(`${one.introduction}: ${one.text}`, 600)), one.command
+        ? [": ", command(one.command), copyButton(one.command)] : null))));
 }
 
 function stateFacts({ status }) {
