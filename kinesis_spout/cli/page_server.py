@@ -151,7 +151,6 @@ def _may_be_asked_as(host: str, bound_to: str) -> bool:
 class _Handler(BaseHTTPRequestHandler):
     server: PageServer
     timeout = TIMEOUT_S
-    server_version, sys_version = "kinesis-spout", ""
 
     def do_GET(self) -> None:
         self._send(self._answer())
@@ -159,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  # the library's name
 
     def version_string(self) -> str:
-        return self.server_version
+        return "kinesis-spout"
 
     def log_message(self, *_: object) -> None:
         """Nothing: the terminal is the operator's."""

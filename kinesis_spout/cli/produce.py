@@ -121,16 +121,16 @@ class AggregatingPutter:
     than its own.
     """
 
-    put_packed: Callable[[Sequence[OutgoingRecord], Accepted], int]
+    put_packed: Callable[[Sequence[OutgoingRecord], Accepted], object]
     list_shards: Callable[[], Sequence[ShardInfo]]
     _packer: Packer | None = None
 
     def put(
         self, records: Sequence[OutgoingRecord], accepted: Accepted = lambda _record, _shard: None
-    ) -> int:
-        """Put all records, and return how many there were. Blocks on the network. Raises what
-        `RecordPutter.put` raises, and `ValueError` for an explicit hash key that is none.
-        `accepted` gets each of the records that was put in its shard.
+    ) -> None:
+        """Put all records. Blocks on the network. Raises what `RecordPutter.put` raises, and
+        `ValueError` for an explicit hash key that is none. `accepted` gets each of the records that
+        was put in its shard.
         """
         waiting: dict[OutgoingRecord, list[OutgoingRecord]] = defaultdict(list)
         for record in records:
@@ -162,7 +162,6 @@ class AggregatingPutter:
                 on_put((Counter(users_of(record)) - left).elements(), shard_id)
                 strays += again
             self.put_packed(strays, lambda record, shard_id: on_put(users_of(record), shard_id))
-        return len(records)
 
 
 @command("none", stream_is_argument=True, only_typed="stream", codes=TYPED_CODES)
@@ -203,7 +202,7 @@ def produce(
         )
     stop, client = op.signals, op.client
     op.stack.enter_context(stop.deferred())
-    put_records: Callable[[Sequence[OutgoingRecord], Accepted], int]
+    put_records: Callable[[Sequence[OutgoingRecord], Accepted], object]
     put_records = RecordPutter(client).put
     if aggregate:
         if client.describe().ignores_keys:

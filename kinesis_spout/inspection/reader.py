@@ -121,8 +121,6 @@ class TipReader:
             found: KinesisError = exc
             if isinstance(exc, UnreadableRecordError):
                 found = exc.at(self.client.where, shard_id)
-            if self.patient and found is exc:
-                raise
             if self.patient:
                 raise found from None
             if isinstance(exc, AccessDeniedError):
