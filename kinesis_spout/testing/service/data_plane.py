@@ -201,6 +201,6 @@ def _iterator(
 ) -> str:
     return encode(
         ShardIterator(
-            stream.name, stream.created_ms, shard.shard_id, str(position), now_ms, empty_pages
+            stream.name, stream.created_ms, now_ms, shard.shard_id, str(position), empty_pages
         )
     )

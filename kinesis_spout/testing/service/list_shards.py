@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.testing.errors import ServiceError, in_use, invalid_argument
-from kinesis_spout.testing.service import constraints
+from kinesis_spout.testing.errors import in_use, invalid_argument
+from kinesis_spout.testing.service import constraints, requests
 from kinesis_spout.testing.service.account import Account
 from kinesis_spout.testing.service.answers import (
     HashKeyRangeAnswer,
@@ -15,15 +15,15 @@ from kinesis_spout.testing.service.answers import (
     SequenceNumberRangeAnswer,
     ShardAnswer,
 )
-from kinesis_spout.testing.service.tokens import ListToken, decode, encode
+from kinesis_spout.testing.service.tokens import ListToken, encode, page_token
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.service import requests
+    from collections.abc import Callable
+
     from kinesis_spout.testing.stream.hash_keys import HashKeyRange
     from kinesis_spout.testing.stream.shard import Shard
     from kinesis_spout.testing.stream.stream import Stream
 
-_PAGE_LIMIT = 1_000
 _FILTERS = (
     "AFTER_SHARD_ID",
     "AT_TRIM_HORIZON",
@@ -32,6 +32,7 @@ _FILTERS = (
     "AT_TIMESTAMP",
     "FROM_TIMESTAMP",
 )
+_ALL_KEPT = requests.ShardFilter(type="FROM_TRIM_HORIZON")
 
 
 class ShardListing(Account):
@@ -42,81 +43,57 @@ class ShardListing(Account):
 
     def list_shards(self, request: requests.ListShards) -> ListShardsAnswer:
         now_ms = self.clock.now_ms()
-        cursor = (
-            self._first_page(request, now_ms)
-            if request.next_token is None
-            else self._next_page(request, now_ms)
-        )
-        stream = self.stream(cursor.stream)
-        if cursor.created_ms != stream.created_ms:
-            raise invalid_argument(
-                "NextToken or StreamCreationTimestamp belongs to another stream with the name "
-                f"{stream.name}."
-            )
-        status = stream.status(now_ms)
-        if status == "CREATING":
+        stream, asked = self._asked(request, now_ms)
+        limit = 1_000 if asked.max_results is None else asked.max_results
+        limit = min(1_000, constraints.number("maxResults", limit, low=1, high=10_000))
+        is_shown = _filter_of(asked.shard_filter or _ALL_KEPT, stream, now_ms)
+        if stream.status(now_ms) == "CREATING":
             raise in_use(
                 f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, "
                 "instead in state CREATING"
             )
         newest_ms = now_ms - self.settings.listing_delay_ms
-        after = cursor.after_shard_id
-        shards = [
+        after = asked.exclusive_start_shard_id or ""
+        shown = [
             shard
             for shard in stream.shards.values()
-            if shard.shard_id > after and shard.opened_ms <= newest_ms
+            if shard.shard_id > after and shard.opened_ms <= newest_ms and is_shown(shard)
         ]
-        shown = [shard for shard in shards if _is_shown(shard, cursor, stream.horizon_ms(now_ms))]
-        page = shown[: cursor.max_results]
-        token = None
-        if len(shown) > len(page):
-            token = encode(_moved(cursor, page[-1].shard_id, now_ms))
+        page, token = shown[:limit], None
+        if len(shown) > limit:
+            last_id = page[-1].shard_id
+            rest = msgspec.structs.replace(asked, exclusive_start_shard_id=last_id)
+            token = encode(ListToken(stream.name, stream.created_ms, now_ms, rest))
         return ListShardsAnswer(shards=[shard_answer(shard) for shard in page], next_token=token)
 
-    def _first_page(self, request: requests.ListShards, now_ms: int) -> ListToken:
-        stream = self._stream_of(request)
-        created_ms = stream.created_ms
-        if request.stream_creation_timestamp_s is not None and created_ms // 1000 != int(
-            request.stream_creation_timestamp_s
-        ):
-            created_ms = -1
-        wanted = request.shard_filter
-        filter_type, filter_shard_id, timestamp_ms = "FROM_TRIM_HORIZON", None, None
-        if wanted is not None:
-            filter_type = constraints.one_of("shardFilter.type", wanted.type, _FILTERS)
-            if filter_type == "AFTER_SHARD_ID":
-                filter_shard_id = constraints.name("shardFilter.shardId", wanted.shard_id)
-            if filter_type.endswith("_TIMESTAMP"):
-                timestamp_ms = _filter_time(wanted, stream, now_ms)
-        return ListToken(
-            stream=stream.name,
-            created_ms=created_ms,
-            after_shard_id=request.exclusive_start_shard_id or "",
-            filter_type=filter_type,
-            filter_shard_id=filter_shard_id,
-            filter_timestamp_ms=timestamp_ms,
-            max_results=_page_size(request),
-            issued_ms=now_ms,
-        )
-
-    def _next_page(self, request: requests.ListShards, now_ms: int) -> ListToken:
-        beside = (
-            request.stream_name,
-            request.stream_arn,
-            request.exclusive_start_shard_id,
-            request.stream_creation_timestamp_s,
-        )
-        if any(member is not None for member in beside):
-            raise invalid_argument("NextToken and StreamName cannot be provided together.")
-        token = decode(constraints.needed("nextToken", request.next_token), ListToken)
-        if token is None:
-            raise invalid_argument("NextToken is invalid.")
-        if token.expired(now_ms):
-            raise ServiceError(
-                "ExpiredNextTokenException",
-                "The NextToken has expired: it was issued more than 300 seconds ago.",
+    def _asked(
+        self, request: requests.ListShards, now_ms: int
+    ) -> tuple[Stream, requests.ListShards]:
+        """The stream, and what is asked for: with a page token, the rest of its listing."""
+        if request.next_token is None:
+            stream = self._stream_of(request)
+            created_s = request.stream_creation_timestamp_s
+            is_same = created_s is None or stream.created_ms // 1000 == int(created_s)
+        else:
+            beside = (
+                request.stream_name,
+                request.stream_arn,
+                request.exclusive_start_shard_id,
+                request.stream_creation_timestamp_s,
             )
-        return token if request.max_results is None else _resized(token, _page_size(request))
+            if any(member is not None for member in beside):
+                raise invalid_argument("NextToken and StreamName cannot be provided together.")
+            token = page_token(request.next_token, ListToken, now_ms)
+            stream = self.stream(token.stream)
+            is_same = token.created_ms == stream.created_ms
+            size = token.rest.max_results if request.max_results is None else request.max_results
+            request = msgspec.structs.replace(token.rest, max_results=size)
+        if not is_same:
+            raise invalid_argument(
+                "NextToken or StreamCreationTimestamp belongs to another stream with the name "
+                f"{stream.name}."
+            )
+        return stream, request
 
 
 def shard_answer(shard: Shard) -> ShardAnswer:
@@ -138,41 +115,25 @@ def range_answer(hash_keys: HashKeyRange) -> HashKeyRangeAnswer:
     return HashKeyRangeAnswer(str(hash_keys.start), str(hash_keys.end))
 
 
-def _is_shown(shard: Shard, cursor: ListToken, horizon_ms: int) -> bool:
-    at_ms = (
-        horizon_ms
-        if cursor.filter_timestamp_ms is None
-        else max(cursor.filter_timestamp_ms, horizon_ms)
+def _filter_of(
+    wanted: requests.ShardFilter, stream: Stream, now_ms: int
+) -> Callable[[Shard], bool]:
+    """Whether the filter shows a shard. Raises `ServiceError` for a wrong one."""
+    kind = constraints.one_of("shardFilter.type", wanted.type, _FILTERS)
+    if kind == "AFTER_SHARD_ID":
+        shard_id = constraints.name("shardFilter.shardId", wanted.shard_id)
+        return lambda shard: shard.shard_id > shard_id
+    if kind == "AT_LATEST":
+        return lambda shard: shard.is_open
+    at_ms = stream.horizon_ms(now_ms)
+    if kind.endswith("_TIMESTAMP"):
+        time_ms = round(constraints.needed("shardFilter.timestamp", wanted.timestamp_s) * 1000)
+        if time_ms > now_ms:
+            raise invalid_argument(
+                f"The Timestamp of ShardFilter lies in the future of stream {stream.name}."
+            )
+        at_ms = max(time_ms, at_ms)
+    opened_ms = at_ms if kind.startswith("AT_") else now_ms
+    return lambda shard: (
+        shard.opened_ms <= opened_ms and (shard.closed_ms is None or shard.closed_ms >= at_ms)
     )
-    closed_later = shard.closed_ms is None or shard.closed_ms >= at_ms
-    match cursor.filter_type:
-        case "AFTER_SHARD_ID":
-            return shard.shard_id > (cursor.filter_shard_id or "")
-        case "AT_LATEST":
-            return shard.is_open
-        case "AT_TRIM_HORIZON" | "AT_TIMESTAMP":
-            return shard.opened_ms <= at_ms and closed_later
-        case _:
-            return closed_later
-
-
-def _filter_time(wanted: requests.ShardFilter, stream: Stream, now_ms: int) -> int:
-    timestamp_ms = round(constraints.needed("shardFilter.timestamp", wanted.timestamp_s) * 1000)
-    if timestamp_ms > now_ms:
-        raise invalid_argument(
-            f"The Timestamp of ShardFilter lies in the future of stream {stream.name}."
-        )
-    return timestamp_ms
-
-
-def _page_size(request: requests.ListShards) -> int:
-    wanted = _PAGE_LIMIT if request.max_results is None else request.max_results
-    return min(_PAGE_LIMIT, constraints.number("maxResults", wanted, low=1, high=10_000))
-
-
-def _moved(token: ListToken, after_shard_id: str, now_ms: int) -> ListToken:
-    return msgspec.structs.replace(token, after_shard_id=after_shard_id, issued_ms=now_ms)
-
-
-def _resized(token: ListToken, max_results: int) -> ListToken:
-    return msgspec.structs.replace(token, max_results=max_results)

@@ -20,7 +20,7 @@ from kinesis_spout.testing.service.answers import (
     ListStreamConsumersAnswer,
     RegisterStreamConsumerAnswer,
 )
-from kinesis_spout.testing.service.tokens import ConsumerListToken, decode, encode
+from kinesis_spout.testing.service.tokens import ConsumerListToken, encode, page_token
 from kinesis_spout.testing.stream.consumer import Consumer
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class StreamConsumers(Account):
         page = [stream.consumers[name] for name in rest[:limit]]
         token = None
         if len(rest) > len(page):
-            token = encode(ConsumerListToken(stream.name, stream.created_ms, page[-1].name, now_ms))
+            token = encode(ConsumerListToken(stream.name, stream.created_ms, now_ms, page[-1].name))
         return ListStreamConsumersAnswer(
             consumers=[_answer(consumer, consumer.status(now_ms)) for consumer in page],
             next_token=token,
@@ -162,14 +162,9 @@ def _answer(consumer: Consumer, status: str, *, stream_arn: str | None = None) -
 
 
 def _after(text: str, stream: Stream, now_ms: int) -> str:
-    token = decode(text, ConsumerListToken)
-    if token is None or (token.stream, token.created_ms) != (stream.name, stream.created_ms):
+    token = page_token(text, ConsumerListToken, now_ms)
+    if (token.stream, token.created_ms) != (stream.name, stream.created_ms):
         raise invalid_argument("NextToken is invalid.")
-    if token.expired(now_ms):
-        raise ServiceError(
-            "ExpiredNextTokenException",
-            "The NextToken has expired: it was issued more than 300 seconds ago.",
-        )
     return token.after_name
 
 

@@ -13,63 +13,68 @@ from typing import TypeVar
 
 import msgspec
 
+from kinesis_spout.testing.errors import ServiceError, invalid_argument
+from kinesis_spout.testing.service.requests import ListShards
+
 LIFETIME_MS = 300_000
 
 
-class ShardIterator(msgspec.Struct, frozen=True, array_like=True):
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """Of a stream, by its name and creation time."""
+
+    stream: str
+    created_ms: int
+    issued_ms: int
+
+    def expired(self, now_ms: int) -> bool:
+        return now_ms - self.issued_ms > LIFETIME_MS
+
+
+class ShardIterator(Token, frozen=True, array_like=True):
     """A place in a shard: before the first record whose number is `sequence` or above.
 
     `empty_pages`: how many pages of a run of empty pages the reader has had there.
     """
 
-    stream: str
-    created_ms: int
     shard_id: str
     sequence: str
-    issued_ms: int
     empty_pages: int = 0
 
-    def expired(self, now_ms: int) -> bool:
-        return now_ms - self.issued_ms > LIFETIME_MS
+
+class ListToken(Token, frozen=True, array_like=True):
+    """`rest`: the request for the rest of a listing of shards."""
+
+    rest: ListShards
 
 
-class ListToken(msgspec.Struct, frozen=True, array_like=True):
-    """Where a listing of shards continues, with the filter that it started with."""
-
-    stream: str
-    created_ms: int
-    after_shard_id: str
-    filter_type: str
-    filter_shard_id: str | None
-    filter_timestamp_ms: int | None
-    max_results: int
-    issued_ms: int
-
-    def expired(self, now_ms: int) -> bool:
-        return now_ms - self.issued_ms > LIFETIME_MS
-
-
-class ConsumerListToken(msgspec.Struct, frozen=True, array_like=True):
+class ConsumerListToken(Token, frozen=True, array_like=True):
     """Where a listing of a stream's consumers continues."""
 
-    stream: str
-    created_ms: int
     after_name: str
-    issued_ms: int
-
-    def expired(self, now_ms: int) -> bool:
-        return now_ms - self.issued_ms > LIFETIME_MS
 
 
-Token = TypeVar("Token", ShardIterator, ListToken, ConsumerListToken)
+_Kind = TypeVar("_Kind", bound=Token)
 
 
-def encode(token: ShardIterator | ListToken | ConsumerListToken) -> str:
+def page_token(text: str, kind: type[_Kind], now_ms: int) -> _Kind:
+    """The page token in a request. Raises `ServiceError` for an invalid or expired one."""
+    token = decode(text, kind)
+    if token is None:
+        raise invalid_argument("NextToken is invalid.")
+    if token.expired(now_ms):
+        raise ServiceError(
+            "ExpiredNextTokenException",
+            "The NextToken has expired: it was issued more than 300 seconds ago.",
+        )
+    return token
+
+
+def encode(token: Token) -> str:
     body = msgspec.json.encode(token)
     return base64.b64encode(zlib.crc32(body).to_bytes(4, "big") + body).decode()
 
 
-def decode(text: str, kind: type[Token]) -> Token | None:
+def decode(text: str, kind: type[_Kind]) -> _Kind | None:
     """The token, or None for a text that `encode` did not make."""
     try:
         raw = base64.b64decode(text, validate=True)
