@@ -10,7 +10,7 @@ from kinesis_spout.testing.errors import (
     throughput_exceeded,
     validation,
 )
-from kinesis_spout.testing.service import constraints
+from kinesis_spout.testing.service import constraints, requests
 from kinesis_spout.testing.service.account import Account
 from kinesis_spout.testing.service.answers import (
     GetRecordsAnswer,
@@ -19,20 +19,14 @@ from kinesis_spout.testing.service.answers import (
     PutRecordsAnswer,
     PutRecordsEntryAnswer,
 )
-from kinesis_spout.testing.service.read_answers import (
-    behind_ms,
-    child_answers,
-    is_at_end,
-    record_answers,
-)
-from kinesis_spout.testing.service.starting_position import POSITION_TYPES, Start, position_of
+from kinesis_spout.testing.service.read_answers import child_answers, read, record_answers
+from kinesis_spout.testing.service.starting_position import POSITION_TYPES, position_of
 from kinesis_spout.testing.service.tokens import LIFETIME_MS, ShardIterator, decode, encode
 from kinesis_spout.testing.stream.hash_keys import hash_key
 from kinesis_spout.testing.stream.shard import size_of
 from kinesis_spout.testing.stream.stream import AUTO
 
 if TYPE_CHECKING:
-    from kinesis_spout.testing.service import requests
     from kinesis_spout.testing.stream.shard import Shard
     from kinesis_spout.testing.stream.stream import Stream
 
@@ -82,7 +76,11 @@ class DataPlane(Account):
         now_ms = self.clock.now_ms()
         if self.settings.limits and not shard.reads.allows_iterator(now_ms):
             raise self._rate_exceeded(stream, shard)
-        start = Start(kind, request.starting_sequence_number, request.timestamp_s)
+        start = requests.StartingPosition(
+            type=kind,
+            sequence_number=request.starting_sequence_number,
+            timestamp_s=request.timestamp_s,
+        )
         position = position_of(start, stream, shard, now_ms)
         return GetShardIteratorAnswer(_iterator(stream, shard, position, now_ms))
 
@@ -107,27 +105,22 @@ class DataPlane(Account):
         self, stream: Stream, shard: Shard, token: ShardIterator, limit: int
     ) -> GetRecordsAnswer:
         now_ms = self.clock.now_ms()
-        position = int(token.sequence)
-        run = shard.empty_run(position, had=token.empty_pages)
-        if run == position:
-            following = shard.first_from(position)
-            millis_behind = max(1, behind_ms([], following, now_ms))
-            again = _iterator(stream, shard, position, now_ms, empty_pages=token.empty_pages + 1)
-            return GetRecordsAnswer(
-                records=[], millis_behind_latest=millis_behind, next_shard_iterator=again
-            )
-        records = shard.page(position, before=run, max_records=limit, max_bytes=_PAGE_BYTES)
-        shard.reads.page_was_read(now_ms, sum(record.size_bytes for record in records))
-        after = records[-1].sequence + 1 if records else run or position
-        rest = shard.first_from(after)
-        ended = is_at_end(
-            shard, records, rest, end_with_last_records=self.settings.end_with_last_records
+        found = read(
+            shard,
+            int(token.sequence),
+            token.empty_pages,
+            now_ms=now_ms,
+            max_records=limit,
+            max_bytes=_PAGE_BYTES,
+            end_with_last_records=self.settings.end_with_last_records,
         )
+        shard.reads.page_was_read(now_ms, found.size_bytes)
+        following = _iterator(stream, shard, found.position, now_ms, empty_pages=found.empty_pages)
         return GetRecordsAnswer(
-            records=record_answers(records),
-            millis_behind_latest=behind_ms(records, rest, now_ms),
-            next_shard_iterator=None if ended else _iterator(stream, shard, after, now_ms),
-            child_shards=child_answers(stream, shard) if ended else None,
+            records=record_answers(found.records),
+            millis_behind_latest=found.behind_ms,
+            next_shard_iterator=None if found.ended else following,
+            child_shards=child_answers(stream, shard) if found.ended else None,
         )
 
     def _valid_iterator(self, request: requests.GetRecords) -> ShardIterator:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kinesis_spout.testing.errors import invalid_argument
 from kinesis_spout.testing.service import constraints
 from kinesis_spout.testing.stream.sequence_number import SequenceParts
 
 if TYPE_CHECKING:
+    from kinesis_spout.testing.service import requests
     from kinesis_spout.testing.stream.shard import Shard
     from kinesis_spout.testing.stream.stream import Stream
 
@@ -21,16 +22,8 @@ POSITION_TYPES = (
 )
 
 
-class Start(NamedTuple):
-    """A starting position of a request. Members that its type does not need are ignored."""
-
-    type: str
-    sequence_number: str | None
-    timestamp_s: float | None
-
-
-def position_of(start: Start, stream: Stream, shard: Shard, now_ms: int) -> int:
-    """The sequence number where reading starts.
+def position_of(start: requests.StartingPosition, stream: Stream, shard: Shard, now_ms: int) -> int:
+    """The sequence number where reading starts. Members that the type does not need are ignored.
 
     The first record with that number or a higher one comes first. Raises `ServiceError`.
     """

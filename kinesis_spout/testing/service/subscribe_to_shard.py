@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING
 from kinesis_spout.testing.errors import ServiceError, in_use, not_found
 from kinesis_spout.testing.service import constraints
 from kinesis_spout.testing.service.answers import SubscribeToShardEvent
-from kinesis_spout.testing.service.read_answers import (
-    behind_ms,
-    child_answers,
-    is_at_end,
-    record_answers,
-)
-from kinesis_spout.testing.service.starting_position import POSITION_TYPES, Start, position_of
+from kinesis_spout.testing.service.read_answers import child_answers, read, record_answers
+from kinesis_spout.testing.service.starting_position import POSITION_TYPES, position_of
 from kinesis_spout.testing.service.stream_consumers import StreamConsumers
 from kinesis_spout.testing.stream.shard_limits import READ_BYTES_PER_S
 
@@ -110,45 +105,33 @@ class Subscription:
 
     def _event(self, stream: Stream, shard: Shard, now_ms: int) -> SubscribeToShardEvent | None:
         settings = self._account.settings
-        run = shard.empty_run(self._position, had=self._empty_events)
-        if run == self._position:
-            return self._empty_event(shard, now_ms)
-        records = shard.page(
+        found = read(
+            shard,
             self._position,
-            before=run,
+            self._empty_events,
+            now_ms=now_ms,
             max_records=settings.event_records,
             max_bytes=_EVENT_BYTES,
+            end_with_last_records=settings.end_with_last_records,
         )
-        after = records[-1].sequence + 1 if records else run or self._position
-        rest = shard.first_from(after)
-        self._ended = is_at_end(
-            shard, records, rest, end_with_last_records=settings.end_with_last_records
-        )
-        if not records and not self._ended and now_ms < self._quiet_until_ms:
+        self._ended = found.ended
+        is_searching = found.empty_pages > self._empty_events
+        is_quiet = not (found.records or found.ended or is_searching)
+        if is_quiet and now_ms < self._quiet_until_ms:
             return None
-        if after != self._position:
-            self._empty_events = 0
-        self._position = after
-        self._quiet_until_ms = now_ms + QUIET_MS
-        if settings.limits:
-            self._next_at_ms = (
-                now_ms + sum(record.size_bytes for record in records) * 1_000 // READ_BYTES_PER_S
-            )
+        self._position, self._empty_events = found.position, found.empty_pages
+        if is_searching:
+            self._next_at_ms = now_ms + SEARCH_MS
+        else:
+            self._quiet_until_ms = now_ms + QUIET_MS
+            if settings.limits:
+                self._next_at_ms = now_ms + found.size_bytes * 1_000 // READ_BYTES_PER_S
+        last = None if found.ended else str(shard.last_before(found.position))
         return SubscribeToShardEvent(
-            records=record_answers(records),
-            millis_behind_latest=behind_ms(records, rest, now_ms),
-            continuation_sequence_number=None if self._ended else str(shard.last_before(after)),
-            child_shards=child_answers(stream, shard) if self._ended else None,
-        )
-
-    def _empty_event(self, shard: Shard, now_ms: int) -> SubscribeToShardEvent:
-        self._empty_events += 1
-        self._next_at_ms = now_ms + SEARCH_MS
-        return SubscribeToShardEvent(
-            records=[],
-            millis_behind_latest=max(1, behind_ms([], shard.first_from(self._position), now_ms)),
-            continuation_sequence_number=str(shard.last_before(self._position)),
-            child_shards=None,
+            records=record_answers(found.records),
+            millis_behind_latest=found.behind_ms,
+            continuation_sequence_number=last,
+            child_shards=child_answers(stream, shard) if found.ended else None,
         )
 
 
@@ -168,7 +151,7 @@ class Subscriptions(StreamConsumers):
         """The new subscription, to be polled for its events. Raises `ServiceError`."""
         shard_id = constraints.name("shardId", request.shard_id)
         starting = constraints.needed("startingPosition", request.starting_position)
-        kind = constraints.one_of("startingPosition.type", starting.type, POSITION_TYPES)
+        constraints.one_of("startingPosition.type", starting.type, POSITION_TYPES)
         stream, consumer = self._consumer_of_arn(request.consumer_arn)
         now_ms = self.clock.now_ms()
         status = consumer.status(now_ms)
@@ -181,9 +164,7 @@ class Subscriptions(StreamConsumers):
                 f"Consumer {consumer.arn} subscribed to shard {shard_id} less than "
                 f"{RESUBSCRIBE_MS // 1000} seconds ago."
             )
-        position = position_of(
-            Start(kind, starting.sequence_number, starting.timestamp_s), stream, shard, now_ms
-        )
+        position = position_of(starting, stream, shard, now_ms)
         if before is not None:
             before.take_over()
         subscription = Subscription(self, stream, consumer, shard_id=shard_id, position=position)
