@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,10 +56,7 @@ class Shard:
         self.writes = WriteLimits()
         self.empty_runs: dict[int, int] = {}
         self._records: list[StoredRecord] = []
-        self._sequences: list[int] = []
         self._last_sequence = self.starting_sequence
-        self._in_order_of_arrival = True
-        self._newest_arrival_ms = 0
 
     @property
     def starting_sequence(self) -> int:
@@ -92,11 +88,6 @@ class Shard:
         """All records within the retention period, oldest first."""
         return tuple(self._records)
 
-    @property
-    def oldest_ms(self) -> float:
-        """The arrival of the oldest record; infinite without records."""
-        return self._records[0].arrival_ms if self._records else math.inf
-
     def append(
         self, *, counter: int, arrival_ms: int, put_ms: int, partition_key: str | None, data: bytes
     ) -> StoredRecord:
@@ -104,12 +95,7 @@ class Shard:
         sequence = SequenceParts(self.created_s, self.index, counter, put_ms // 1000).number()
         record = StoredRecord(sequence, arrival_ms, partition_key, data)
         self._records.append(record)
-        self._sequences.append(sequence)
         self._last_sequence = sequence
-        self._in_order_of_arrival = (
-            self._in_order_of_arrival and arrival_ms >= self._newest_arrival_ms
-        )
-        self._newest_arrival_ms = max(self._newest_arrival_ms, arrival_ms)
         return record
 
     def trim(self, horizon_ms: int) -> None:
@@ -117,20 +103,12 @@ class Shard:
         gone = 0
         while gone < len(self._records) and self._records[gone].arrival_ms < horizon_ms:
             gone += 1
-        if gone:
-            del self._records[:gone]
-            del self._sequences[:gone]
+        del self._records[:gone]
 
     def position_of_time(self, timestamp_ms: int) -> int:
         """The sequence number of the first record that arrived then or later, else the tip."""
-        if self._in_order_of_arrival:
-            at = bisect_left(self._records, timestamp_ms, key=lambda record: record.arrival_ms)
-        else:
-            later = (
-                at for at, record in enumerate(self._records) if record.arrival_ms >= timestamp_ms
-            )
-            at = next(later, len(self._records))
-        return self._sequences[at] if at < len(self._records) else self.tip
+        later = (record for record in self._records if record.arrival_ms >= timestamp_ms)
+        return next((record.sequence for record in later), self.tip)
 
     def empty_run(self, position: int, *, had: int) -> int | None:
         """The position of the next run of empty pages that a reader at `position` has not had yet,
@@ -146,7 +124,7 @@ class Shard:
 
     def first_from(self, position: int) -> StoredRecord | None:
         """The first record whose sequence number is `position` or above."""
-        at = bisect_left(self._sequences, position)
+        at = self._index_of(position)
         return self._records[at] if at < len(self._records) else None
 
     def last_before(self, position: int) -> int:
@@ -156,8 +134,8 @@ class Shard:
         """
         if position > self._last_sequence:
             return self._last_sequence
-        at = bisect_left(self._sequences, position)
-        return self._sequences[at - 1] if at else self.starting_sequence
+        at = self._index_of(position)
+        return self._records[at - 1].sequence if at else self.starting_sequence
 
     def page(
         self, position: int, *, before: int | None, max_records: int, max_bytes: int
@@ -166,8 +144,8 @@ class Shard:
 
         The first record is always included, however large it is.
         """
-        start = bisect_left(self._sequences, position)
-        end = len(self._sequences) if before is None else bisect_left(self._sequences, before)
+        start = self._index_of(position)
+        end = len(self._records) if before is None else self._index_of(before)
         page = self._records[start : min(end, start + max_records)]
         size_bytes = 0
         for at, record in enumerate(page):
@@ -175,3 +153,6 @@ class Shard:
             if size_bytes > max_bytes and at:
                 return page[:at]
         return page
+
+    def _index_of(self, position: int) -> int:
+        return bisect_left(self._records, position, key=lambda record: record.sequence)

@@ -85,8 +85,7 @@ class Stream:
             }
         kept_ms = self._kept_ms(now_ms)
         for shard in list(self.shards.values()):
-            if shard.oldest_ms < kept_ms:
-                shard.trim(kept_ms)
+            shard.trim(kept_ms)
             if shard.closed_ms is not None and shard.closed_ms < kept_ms:
                 del self.shards[shard.shard_id]
 
