@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.testing.errors import invalid_argument
+from kinesis_spout.testing.errors import ServiceError, in_use, invalid_argument, not_found
 from kinesis_spout.testing.service import constraints, tokens
 from kinesis_spout.testing.service.control_limits import ControlLimits
 from kinesis_spout.testing.settings import FakeKinesisSettings
@@ -54,7 +54,7 @@ class Account:
         try:
             stream = self._streams[stream_name]
         except KeyError:
-            raise constraints.unknown_stream(stream_name, self.settings.account_id) from None
+            raise self._unknown_stream(stream_name) from None
         stream.settle(now_ms)
         return stream
 
@@ -72,7 +72,7 @@ class Account:
             )
         stream = self.stream(match[1])
         if stream.arn != request.stream_arn:
-            raise constraints.unknown_stream(match[1], self.settings.account_id)
+            raise self._unknown_stream(match[1])
         return stream
 
     def _data_stream(self, request: Request) -> Stream:
@@ -82,8 +82,17 @@ class Account:
         """
         stream = self._stream_of(request)
         if stream.status(self.clock.now_ms()) in ("CREATING", "DELETING"):
-            raise constraints.unknown_stream(stream.name, self.settings.account_id)
+            raise self._unknown_stream(stream.name)
         return stream
+
+    def _unknown_stream(self, name: str) -> ServiceError:
+        return not_found(f"Stream {name} under account {self.settings.account_id} not found.")
+
+    def _not_active(self, stream: Stream, status: str) -> ServiceError:
+        return in_use(
+            f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, instead in "
+            f"state {status}"
+        )
 
     def _creation_ms(self, now_ms: int) -> int:
         """The creation time of a new stream, later than that of every earlier stream.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kinesis_spout.testing.service.requests import StreamMode
+
 
 class HashKeyRangeAnswer(msgspec.Struct, frozen=True, rename="pascal"):
     starting_hash_key: str
@@ -85,38 +87,31 @@ class ListShardsAnswer(
     next_token: str | None = None
 
 
-class StreamModeAnswer(msgspec.Struct, frozen=True, rename="pascal"):
-    stream_mode: str = "PROVISIONED"
+class _Described(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """What both descriptions of a stream have."""
 
-
-class StreamDescription(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     stream_name: str
     stream_arn: str = msgspec.field(name="StreamARN")
     stream_status: str
-    stream_mode_details: StreamModeAnswer
-    shards: list[ShardAnswer]
-    has_more_shards: bool
+    stream_mode_details: StreamMode
     retention_period_hours: int
     stream_creation_timestamp: float
     enhanced_monitoring: list[dict[str, list[str]]]
     encryption_type: str = "NONE"
+
+
+class StreamDescription(_Described, frozen=True, kw_only=True, rename="pascal"):
+    shards: list[ShardAnswer]
+    has_more_shards: bool
 
 
 class DescribeStreamAnswer(msgspec.Struct, frozen=True, rename="pascal"):
     stream_description: StreamDescription
 
 
-class StreamDescriptionSummary(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    stream_name: str
-    stream_arn: str = msgspec.field(name="StreamARN")
-    stream_status: str
-    stream_mode_details: StreamModeAnswer
-    retention_period_hours: int
-    stream_creation_timestamp: float
-    enhanced_monitoring: list[dict[str, list[str]]]
+class StreamDescriptionSummary(_Described, frozen=True, kw_only=True, rename="pascal"):
     open_shard_count: int
-    consumer_count: int = 0
-    encryption_type: str = "NONE"
+    consumer_count: int
     max_record_size_kib: int = msgspec.field(name="MaxRecordSizeInKiB")
     record_distribution_strategy: str | msgspec.UnsetType = msgspec.UNSET
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from kinesis_spout.testing.errors import ServiceError, invalid_argument, validation
+from kinesis_spout.testing.errors import invalid_argument, validation
 
 Value = TypeVar("Value")
 
@@ -55,6 +55,11 @@ def number(field: str, value: int | None, *, low: int, high: int | None = None) 
     return count
 
 
+def limit(field: str, value: int | None, *, default: int) -> int:
+    """How many items an answer may have: 1 to 10,000."""
+    return number(field, default if value is None else value, low=1, high=10_000)
+
+
 def partition_key(value: str | None, *, is_optional: bool) -> str | None:
     """Check a partition key: 1 to 256 Unicode characters."""
     if value is None and is_optional:
@@ -63,12 +68,6 @@ def partition_key(value: str | None, *, is_optional: bool) -> str | None:
     if not 1 <= len(text) <= 256:
         raise validation("partitionKey", text, "Member must have length between 1 and 256")
     return text
-
-
-def unknown_stream(stream_name: str, account_id: str) -> ServiceError:
-    return ServiceError(
-        "ResourceNotFoundException", f"Stream {stream_name} under account {account_id} not found."
-    )
 
 
 def _matching(pattern: re.Pattern[str], field: str, value: str | None) -> str:

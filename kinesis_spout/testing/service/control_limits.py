@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from kinesis_spout.testing.errors import ServiceError, limit_exceeded
+from kinesis_spout.testing.errors import limit_exceeded
+from kinesis_spout.testing.stream.shard_limits import counted
 
-WINDOW_MS = 1_000
 CHANGES_UNDER_WAY = 5
 SCALINGS_PER_DAY = 10
 DAY_MS = 86_400_000
@@ -68,16 +68,9 @@ class ControlLimits:
         calls_ms = self._calls_ms.setdefault(
             (operation, stream_name if quota.of_each_stream else None), deque()
         )
-        # Also calls of a later time, from before the clock was set back.
-        while calls_ms and not now_ms - WINDOW_MS < calls_ms[0] <= now_ms:
-            calls_ms.popleft()
-        if len(calls_ms) >= quota.calls:
-            raise self._too_many(operation, stream_name, quota)
-        calls_ms.append(now_ms)
-
-    def _too_many(self, operation: str, stream_name: str | None, quota: Quota) -> ServiceError:
-        of = f"stream {stream_name} under account" if quota.of_each_stream else "account"
-        return limit_exceeded(
-            f"Rate exceeded for {operation} of {of} {self._account_id}: {quota.calls} calls a "
-            "second."
-        )
+        if not counted(calls_ms, now_ms, quota.calls):
+            of = f"stream {stream_name} under account" if quota.of_each_stream else "account"
+            raise limit_exceeded(
+                f"Rate exceeded for {operation} of {of} {self._account_id}: {quota.calls} calls a "
+                "second."
+            )

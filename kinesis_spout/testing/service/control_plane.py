@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
 from kinesis_spout.testing.errors import ServiceError, in_use, invalid_argument, limit_exceeded
-from kinesis_spout.testing.service import constraints
+from kinesis_spout.testing.service import constraints, requests
 from kinesis_spout.testing.service.account import Account
 from kinesis_spout.testing.service.answers import (
     DescribeLimitsAnswer,
@@ -16,19 +16,14 @@ from kinesis_spout.testing.service.answers import (
     ListStreamsAnswer,
     StreamDescription,
     StreamDescriptionSummary,
-    StreamModeAnswer,
     UpdateShardCountAnswer,
 )
 from kinesis_spout.testing.service.control_limits import CHANGES_UNDER_WAY, DAY_MS, SCALINGS_PER_DAY
 from kinesis_spout.testing.service.list_shards import shard_answer
 from kinesis_spout.testing.stream.stream import AUTO, BY_KEY, Stream
 
-if TYPE_CHECKING:
-    from kinesis_spout.testing.service import requests
-
 ON_DEMAND_STREAMS = 50
 ON_DEMAND_SHARDS = 4  # of a new stream (Developer Guide, "Choose the right mode")
-_NO_MONITORING: list[dict[str, list[str]]] = [{"ShardLevelMetrics": []}]
 
 
 class ControlPlane(Account):
@@ -76,9 +71,7 @@ class ControlPlane(Account):
         self._forget_deleted(now_ms)
 
     def list_streams(self, request: requests.ListStreams) -> ListStreamsAnswer:
-        limit = constraints.number(
-            "limit", 100 if request.limit is None else request.limit, low=1, high=10_000
-        )
+        limit = constraints.limit("limit", request.limit, default=100)
         self._forget_deleted(self.clock.now_ms())
         names = sorted(
             name for name in self._streams if name > (request.exclusive_start_stream_name or "")
@@ -87,9 +80,7 @@ class ControlPlane(Account):
 
     def describe_stream(self, request: requests.DescribeStream) -> DescribeStreamAnswer:
         stream = self._stream_of(request)
-        limit = constraints.number(
-            "limit", 100 if request.limit is None else request.limit, low=1, high=10_000
-        )
+        limit = constraints.limit("limit", request.limit, default=100)
         status = stream.status(self.clock.now_ms())
         after = request.exclusive_start_shard_id or ""
         shards = (
@@ -99,15 +90,9 @@ class ControlPlane(Account):
         )
         return DescribeStreamAnswer(
             StreamDescription(
-                stream_name=stream.name,
-                stream_arn=stream.arn,
-                stream_status=status,
-                stream_mode_details=StreamModeAnswer(stream.mode),
+                **_description(stream, status),
                 shards=[shard_answer(shard) for shard in shards[:limit]],
                 has_more_shards=len(shards) > limit,
-                retention_period_hours=stream.retention_hours,
-                stream_creation_timestamp=stream.created_ms / 1000,
-                enhanced_monitoring=_NO_MONITORING,
             )
         )
 
@@ -117,13 +102,7 @@ class ControlPlane(Account):
         stream = self._stream_of(request)
         return DescribeStreamSummaryAnswer(
             StreamDescriptionSummary(
-                stream_name=stream.name,
-                stream_arn=stream.arn,
-                stream_status=stream.status(self.clock.now_ms()),
-                stream_mode_details=StreamModeAnswer(stream.mode),
-                retention_period_hours=stream.retention_hours,
-                stream_creation_timestamp=stream.created_ms / 1000,
-                enhanced_monitoring=_NO_MONITORING,
+                **_description(stream, stream.status(self.clock.now_ms())),
                 open_shard_count=len(stream.open_shards()),
                 consumer_count=len(stream.consumers),
                 max_record_size_kib=stream.max_record_bytes // 1024,
@@ -190,44 +169,33 @@ class ControlPlane(Account):
 
     def increase_stream_retention_period(self, request: requests.ChangeRetention) -> None:
         """At most 8,760 hours."""
-        stream, hours = self._retention_change(request)
-        if hours < stream.retention_hours:
-            raise invalid_argument(
-                f"Requested retention period ({hours} hours) for stream {stream.name} can not be "
-                "shorter than "
-                f"existing retention period ({stream.retention_hours} hours). Use "
-                "DecreaseRetentionPeriod API."
-            )
-        stream.retention_hours = hours
+        self._change_retention(request, is_longer=True)
 
     def decrease_stream_retention_period(self, request: requests.ChangeRetention) -> None:
         """At least 24 hours. Records older than the new period are gone at once."""
-        stream, hours = self._retention_change(request)
-        if hours > stream.retention_hours:
-            raise invalid_argument(
-                f"Requested retention period ({hours} hours) for stream {stream.name} can not be "
-                "longer than "
-                f"existing retention period ({stream.retention_hours} hours). Use "
-                "IncreaseRetentionPeriod API."
-            )
-        stream.retention_hours = hours
+        self._change_retention(request, is_longer=False)
 
-    def _retention_change(self, request: requests.ChangeRetention) -> tuple[Stream, int]:
+    def _change_retention(self, request: requests.ChangeRetention, *, is_longer: bool) -> None:
         hours = constraints.needed("retentionPeriodHours", request.retention_period_hours)
         if not 24 <= hours <= 8_760:
             raise invalid_argument(
                 f"Retention period must be between 24 and 8760 hours, not {hours}."
             )
-        return self._active_stream(request), hours
+        stream = self._active_stream(request)
+        if hours != stream.retention_hours and (hours > stream.retention_hours) is not is_longer:
+            than, other = ("shorter", "Decrease") if is_longer else ("longer", "Increase")
+            raise invalid_argument(
+                f"Requested retention period ({hours} hours) for stream {stream.name} can not be "
+                f"{than} than existing retention period ({stream.retention_hours} hours). Use "
+                f"{other}RetentionPeriod API."
+            )
+        stream.retention_hours = hours
 
     def _active_stream(self, request: requests.Request) -> Stream:
         stream = self._stream_of(request)
         status = stream.status(self.clock.now_ms())
         if status != "ACTIVE":
-            raise in_use(
-                f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, "
-                f"instead in state {status}"
-            )
+            raise self._not_active(stream, status)
         return stream
 
     def _check_shard_limit(self, more: int) -> None:
@@ -269,6 +237,20 @@ class ControlPlane(Account):
                 f"{SCALINGS_PER_DAY} times within "
                 "24 hours, which is the maximum that UpdateShardCount allows."
             )
+
+
+def _description(stream: Stream, status: str) -> dict[str, Any]:
+    """The members that both descriptions of a stream have."""
+    mode = "PROVISIONED" if stream.distribution is None else "ON_DEMAND"
+    return {
+        "stream_name": stream.name,
+        "stream_arn": stream.arn,
+        "stream_status": status,
+        "stream_mode_details": requests.StreamMode(mode),
+        "retention_period_hours": stream.retention_hours,
+        "stream_creation_timestamp": stream.created_ms / 1000,
+        "enhanced_monitoring": [{"ShardLevelMetrics": []}],
+    }
 
 
 def _distribution(request: requests.CreateStream) -> str | None:

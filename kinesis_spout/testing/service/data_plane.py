@@ -85,16 +85,11 @@ class DataPlane(Account):
         return GetShardIteratorAnswer(_iterator(stream, shard, position, now_ms))
 
     def get_records(self, request: requests.GetRecords) -> GetRecordsAnswer:
-        limit = constraints.number(
-            "limit",
-            _PAGE_RECORDS if request.limit is None else request.limit,
-            low=1,
-            high=_PAGE_RECORDS,
-        )
+        limit = constraints.limit("limit", request.limit, default=_PAGE_RECORDS)
         token = self._valid_iterator(request)
         stream = self.stream(token.stream)
         if token.created_ms != stream.created_ms:
-            raise constraints.unknown_stream(stream.name, self.settings.account_id)
+            raise self._unknown_stream(stream.name)
         shard = stream.shard(token.shard_id)
         now_ms = self.clock.now_ms()
         if self.settings.limits and not shard.reads.allows_call(now_ms):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.testing.errors import in_use, invalid_argument
+from kinesis_spout.testing.errors import invalid_argument
 from kinesis_spout.testing.service import constraints, requests
 from kinesis_spout.testing.service.account import Account
 from kinesis_spout.testing.service.answers import (
@@ -44,14 +44,10 @@ class ShardListing(Account):
     def list_shards(self, request: requests.ListShards) -> ListShardsAnswer:
         now_ms = self.clock.now_ms()
         stream, asked = self._asked(request, now_ms)
-        limit = 1_000 if asked.max_results is None else asked.max_results
-        limit = min(1_000, constraints.number("maxResults", limit, low=1, high=10_000))
+        limit = min(1_000, constraints.limit("maxResults", asked.max_results, default=1_000))
         is_shown = _filter_of(asked.shard_filter or _ALL_KEPT, stream, now_ms)
-        if stream.status(now_ms) == "CREATING":
-            raise in_use(
-                f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, "
-                "instead in state CREATING"
-            )
+        if (status := stream.status(now_ms)) == "CREATING":
+            raise self._not_active(stream, status)
         newest_ms = now_ms - self.settings.listing_delay_ms
         after = asked.exclusive_start_shard_id or ""
         shown = [

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CONSUMERS_PER_STREAM = 20
 CONSUMERS_CREATING = 5
-_PAGE_LIMIT = 100
 _CONSUMER_ARN = re.compile(
     r"(arn:aws[^:]*:kinesis:[^:]*:[0-9]{12}:stream/[^/]+)/consumer/([a-zA-Z0-9_.-]{1,128}):[0-9]+",
     re.ASCII,
@@ -47,10 +46,7 @@ class StreamConsumers(Account):
         now_ms = self.clock.now_ms()
         status = stream.status(now_ms)
         if status in ("CREATING", "DELETING"):
-            raise in_use(
-                f"Stream {stream.name} under account {self.settings.account_id} not ACTIVE, "
-                f"instead in state {status}"
-            )
+            raise self._not_active(stream, status)
         if name in stream.consumers:
             raise in_use(
                 f"Consumer {name} of stream {stream.name} under account {self.settings.account_id} "
@@ -89,8 +85,7 @@ class StreamConsumers(Account):
             raise invalid_argument(
                 f"StreamCreationTimestamp belongs to another stream with the name {stream.name}."
             )
-        wanted = _PAGE_LIMIT if request.max_results is None else request.max_results
-        limit = constraints.number("maxResults", wanted, low=1, high=10_000)
+        limit = constraints.limit("maxResults", request.max_results, default=100)
         now_ms = self.clock.now_ms()
         after = "" if request.next_token is None else _after(request.next_token, stream, now_ms)
         rest = sorted(name for name in stream.consumers if name > after)

@@ -32,11 +32,11 @@ class ReadLimits:
         self._pages = [page for page in self._pages if page[0] <= now_ms < page[1]]
         if sum(size_bytes for _, _, size_bytes in self._pages) >= READ_BYTES_PER_S:
             return False
-        return _counted(self._calls_ms, now_ms)
+        return counted(self._calls_ms, now_ms, READ_CALLS_PER_S)
 
     def allows_iterator(self, now_ms: int) -> bool:
         """Whether GetShardIterator may be called now. If so, the call is counted."""
-        return _counted(self._iterators_ms, now_ms)
+        return counted(self._iterators_ms, now_ms, READ_CALLS_PER_S)
 
     def page_was_read(self, now_ms: int, size_bytes: int) -> None:
         counts_ms = max(1_000, size_bytes * 1_000 // READ_BYTES_PER_S)
@@ -66,10 +66,12 @@ class WriteLimits:
         return True
 
 
-def _counted(calls_ms: deque[int], now_ms: int) -> bool:
+def counted(calls_ms: deque[int], now_ms: int, most: int) -> bool:
+    """Whether there were fewer than `most` calls in the last second. If so, this one is added."""
+    # Also calls of a later time, from before the clock was set back.
     while calls_ms and not now_ms - 1_000 < calls_ms[0] <= now_ms:
         calls_ms.popleft()
-    if len(calls_ms) >= READ_CALLS_PER_S:
+    if len(calls_ms) >= most:
         return False
     calls_ms.append(now_ms)
     return True

@@ -128,10 +128,6 @@ class Stream:
                 f"Shard {shard_id} in stream {self.name} under account {account} does not exist"
             ) from None
 
-    @property
-    def mode(self) -> str:
-        return "PROVISIONED" if self.distribution is None else "ON_DEMAND"
-
     def shard_for(self, hash_key: int) -> Shard:
         """The shard of a record with this hash key. An AUTO stream ignores it: its shards take
         turns.
