@@ -1,22 +1,24 @@
-"""What a drill and the processes of its job agree on: their credentials, their arguments, and the
-file in which a process tells what it does.
+"""What a drill and the processes of its job agree on: their arguments, and the file in which a
+process tells what it does.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from enum import StrEnum
 from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from kinesis_spout.config import AwsConfig
+from kinesis_spout.drills.history.events import NO_NUMBER, Step, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.drills.history.events import Told
+    from kinesis_spout.dead_letter.letter import Letter
 
 REGION = "us-east-1"
 APPLICATION = "drill"
@@ -25,8 +27,9 @@ RETRY_FIRST_DELAY = "200ms"
 RETRY_MAX_DELAY = "1s"
 SCRATCH = "scratch"  # the parameter of a user's function that gets the directory
 SCRATCH_VARIABLE = "KINESIS_SPOUT_DRILL_SCRATCH"
-NO_NUMBER = -1
 POISON = ("key-5", 195)  # among the first hundreds of records
+Delivered: TypeAlias = "tuple[str, str, bytes | None, str | None]"
+"""Shard, sequence number, data and partition key of a record."""
 
 
 def aws_of(*, region: str | None, endpoint: str | None, is_local: bool) -> AwsConfig:
@@ -60,7 +63,7 @@ class Outage(StrEnum):
 class JobArguments(msgspec.Struct, frozen=True, kw_only=True):
     """Of one start of a process of the job.
 
-    - `is_local`: the endpoint takes any credentials.
+    - `is_local`: the endpoint takes any credentials, and has no limits.
     - `efo`: it reads by enhanced fan-out, as the consumer of the application's name.
     - `path`: the file for its lines. `seed`: of the answers of a spout.
     - `is_poisoned`: one record kills the process whenever it is delivered.
@@ -71,8 +74,7 @@ class JobArguments(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     stream: str
-    region: str | None
-    endpoint: str | None
+    aws: AwsConfig
     is_local: bool
     zookeeper: str
     session_timeout_s: float
@@ -98,6 +100,19 @@ class Teller:
 
     def tell(self, *told: Told) -> None:
         os.write(self._file, b"".join(one.line() + b"\n" for one in told))
+
+
+def told(step: Step, record: Delivered, attempt: int, reason: str = "") -> Told:
+    """The line of a record, of now."""
+    shard_id, sequence_number, data, partition_key = record
+    named = int(sequence_number), *key_and_number(data, partition_key)
+    return Told(time.monotonic_ns(), step, shard_id, "", *named, attempt, reason)
+
+
+def letter_told(letter: Letter) -> Told:
+    """The line of a dead letter."""
+    record = letter.shard_id, letter.sequence_number, letter.data, letter.partition_key
+    return told(Step.LETTER, record, letter.attempts, letter.reason or "")
 
 
 def key_and_number(data: bytes | None, partition_key: str | None) -> tuple[str, int]:

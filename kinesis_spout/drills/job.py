@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.drills.consumer import NO_NUMBER, SCRATCH, SCRATCH_VARIABLE, JobArguments
-from kinesis_spout.drills.history.events import Fault, RecordId, Told, parse_line
+from kinesis_spout.drills.consumer import SCRATCH, SCRATCH_VARIABLE, JobArguments
+from kinesis_spout.drills.history.events import NO_NUMBER, Fault, RecordId, Told, parse_line
 from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.processes import kill_family
 from kinesis_spout.programs import clean_environment, module_path
@@ -238,8 +238,7 @@ class Job:
         apart = "-2" if is_second and not setting.spout else ""
         return JobArguments(
             stream=stream.name,
-            region=stream.aws.region,
-            endpoint=stream.aws.endpoint_url,
+            aws=stream.aws,
             is_local=stream.is_local,
             zookeeper=self._zookeeper,
             session_timeout_s=self._session_timeout_s,

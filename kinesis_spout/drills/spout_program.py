@@ -1,7 +1,7 @@
 """A consumer as a user would write it: it reports each delivery and each outcome in a line of a
 file, keeps some records for a while, and answers them in any order.
 
-python -m kinesis_spout.drills.spout_program '{"endpoint": ..., ...}'     (`JobArguments`)
+python -m kinesis_spout.drills.spout_program '{"stream": ..., ...}'     (`JobArguments`)
 
 It ends in order at SIGTERM, and when the process that started it is gone. An error of the spout
 ends it with a traceback.
@@ -26,9 +26,10 @@ from kinesis_spout.drills.consumer import (
     RETRY_LIMIT,
     JobArguments,
     Teller,
-    aws_of,
     is_poison,
     key_and_number,
+    letter_told,
+    told,
 )
 from kinesis_spout.drills.history.events import Fate, Step, Told, fate
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
@@ -64,14 +65,14 @@ class Consumer(SpoutListener):
 
     def consume(self, spout: KinesisSpout) -> None:
         for emission in spout.emissions(self._stop):
-            self._tell(Step.GOT, emission, emission.attempt)
+            self._tell(Step.GOT, emission)
             if self._is_poisoned and is_poison(emission.data):
                 os.kill(os.getpid(), signal.SIGKILL)
             self._held.append(emission)
             self._has_new = True
 
     def letter(self, letter: Letter) -> None:
-        self._tell(Step.LETTER, letter, letter.attempts, str(letter.reason))
+        self._teller.tell(letter_told(letter))
 
     def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:  # noqa: ARG002  # the listener's
         self._teller.tell(Told(time.monotonic_ns(), Step.COMMIT, shard_id, ""))
@@ -87,19 +88,18 @@ class Consumer(SpoutListener):
     def _answer(self, emission: SpoutEmission) -> None:
         of = fate(key_and_number(emission.data, emission.partition_key)[1])
         if of is Fate.REJECTED:
-            self._tell(Step.REJECT, emission, emission.attempt)
+            self._tell(Step.REJECT, emission)
             emission.fail("rejected", retry=False)
         elif emission.attempt <= of.failures:
-            self._tell(Step.FAIL, emission, emission.attempt)
+            self._tell(Step.FAIL, emission)
             emission.fail("not yet")
         else:
-            self._tell(Step.ACK, emission, emission.attempt)
+            self._tell(Step.ACK, emission)
             emission.ack()
 
-    def _tell(self, step: Step, of: SpoutEmission | Letter, attempt: int, reason: str = "") -> None:
-        place, about = (of.shard_id, "", int(of.sequence_number)), (attempt, reason)
-        record = key_and_number(of.data, of.partition_key)
-        self._teller.tell(Told(time.monotonic_ns(), step, *place, *record, *about))
+    def _tell(self, step: Step, of: SpoutEmission) -> None:
+        record = of.shard_id, of.sequence_number, of.data, of.partition_key
+        self._teller.tell(told(step, record, of.attempt))
 
 
 def config(given: JobArguments, consumer: Consumer) -> SpoutConfig:
@@ -107,7 +107,7 @@ def config(given: JobArguments, consumer: Consumer) -> SpoutConfig:
         stream=given.stream,
         application=APPLICATION,
         zookeeper=given.zookeeper,
-        aws=aws_of(region=given.region, endpoint=given.endpoint, is_local=given.is_local),
+        aws=given.aws,
         starting_position="TRIM_HORIZON",
         rate=ReadRate(reads_per_second=20, bytes_per_second=1e9),
         retry=RetryPolicy(retry_limit=RETRY_LIMIT, first_delay_ms=200, max_delay_ms=1_000),

@@ -1,6 +1,6 @@
 """The Spark job of a drill, as a user would write it. It tells each delivery and each outcome.
 
-    python -m spark_job.commands.drill_job '{"endpoint": ..., ...}'     (`JobArguments`)
+    python -m spark_job.commands.drill_job '{"stream": ..., ...}'     (`JobArguments`)
 
 A delivery is told before the function gets the batch. Outcomes are told after it has returned and
 before they are reported, so no stored state is ahead of what was told. The job ends in order at
@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from functools import partial
 from pathlib import Path
@@ -32,10 +31,11 @@ from kinesis_spout.drills.consumer import (
     JobArguments,
     Outage,
     Teller,
-    aws_of,
     is_poison,
     key_and_number,
+    letter_told,
     takes_scratch,
+    told,
 )
 from kinesis_spout.drills.history.events import Fate, Step, Told, fate
 from kinesis_spout.programs import load_function
@@ -122,7 +122,7 @@ def telling(
 
     def telling_process(batch: TrackedBatch) -> None:
         rows = batch.df.select(*_COLUMNS).toArrow().to_pylist()
-        teller.tell(*(_told(Step.GOT, **row) for row in rows))
+        teller.tell(*(_told(Step.GOT, row) for row in rows))
 
         def tell_outcomes(error: BaseException | None) -> None:
             if error is None:
@@ -131,9 +131,9 @@ def telling(
 
         def outcome(row: dict[str, Any], failure: Any) -> Told:
             if failure is None:
-                return _told(Step.ACK, **row)
+                return _told(Step.ACK, row)
             step = Step.REJECT if failure.outcome is Outcome.REJECT else Step.FAIL
-            return _told(step, **row, reason=failure.reason or "")
+            return _told(step, row, failure.reason or "")
 
         batch.at_end(tell_outcomes)
         fail_in(Outage.SINK, outages)
@@ -147,53 +147,29 @@ def letters_to(teller: Teller, outages: str) -> Callable[[list[Letter]], None]:
 
     def tell(letters: list[Letter]) -> None:
         fail_in(Outage.LETTERS, outages)
-        teller.tell(
-            *(
-                _told(
-                    Step.LETTER,
-                    shardId=letter.shard_id,
-                    sequenceNumber=letter.sequence_number,
-                    partitionKey=letter.partition_key,
-                    data=letter.data,
-                    attempt=letter.attempts,
-                    reason=letter.reason or "",
-                )
-                for letter in letters
-            )
-        )
+        teller.tell(*map(letter_told, letters))
 
     return tell
 
 
-def _told(step: Step, *, reason: str = "", **row: Any) -> Told:
+def _told(step: Step, row: dict[str, Any], reason: str = "") -> Told:
     """The line of a record, from its columns."""
-    key, number = key_and_number(row["data"], row["partitionKey"])
-    return Told(
-        time.monotonic_ns(),
-        step,
-        row["shardId"],
-        run="",
-        sequence=int(row["sequenceNumber"]),
-        key=key,
-        number=number,
-        attempt=row["attempt"],
-        reason=" ".join(reason.split()),
-    )
+    record = row["shardId"], row["sequenceNumber"], row["data"], row["partitionKey"]
+    return told(step, record, row["attempt"], reason)
 
 
 def source_of(given: JobArguments) -> KinesisSource:
     """It reads and probes as often as an endpoint without limits allows, if it is one."""
-    aws = aws_of(region=given.region, endpoint=given.endpoint, is_local=given.is_local)
     quick: dict[str, Any] = {"reads_per_second": 20, "probe_interval": "200ms"}
     fan_out: dict[str, Any] = {"read_mode": "efo", "consumer_name": APPLICATION}
     return KinesisSource(
         stream=given.stream,
         application=APPLICATION,
         starting_position="TRIM_HORIZON",
-        region=aws.region,
-        endpoint_url=aws.endpoint_url,
-        access_key_id=aws.access_key_id,
-        secret_access_key=aws.secret_access_key,
+        region=given.aws.region,
+        endpoint_url=given.aws.endpoint_url,
+        access_key_id=given.aws.access_key_id,
+        secret_access_key=given.aws.secret_access_key,
         zookeeper=given.zookeeper,
         zookeeper_session_timeout=f"{given.session_timeout_s:g}s",
         idle_wait="200ms",

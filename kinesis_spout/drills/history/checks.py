@@ -41,6 +41,7 @@ from kinesis_spout.drills.history.events import (
     FAIL,
     GOT,
     LETTER,
+    NO_NUMBER,
     REJECT,
     Fate,
     Fault,
@@ -531,6 +532,6 @@ def left(history: History) -> Iterator[str]:
 
 
 def _name(told: Told) -> str:
-    if told.number < 0:
+    if told.number == NO_NUMBER:
         return ":".join(map(str, told.record[:2]))
     return f"{told.key} {told.number}"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMAT = 1
+NO_NUMBER = -1  # of a record whose payload has none
 RecordId: TypeAlias = tuple[str, int, int]
 """Shard, sequence number and sub-sequence number, which is 0 outside of an aggregate."""
 
@@ -100,7 +101,7 @@ class Told(NamedTuple):
     run: str
     sequence: int = -1
     key: str = ""
-    number: int = -1
+    number: int = NO_NUMBER
     attempt: int = 0
     reason: str = ""
     sub: int | None = None
