@@ -146,18 +146,18 @@ class Job:
         name = name or f"kill -9 of {one.run}"
         return Fault(name, began_ns, time.monotonic_ns(), run=one.run)
 
-    def close(self, *tasks: int) -> list[float]:
-        """End the processes of these tasks in order, or of all. Returns the seconds that each took.
-        Raises `DrillError` if one fails.
+    def close(self, *tasks: int) -> None:
+        """End the processes of these tasks in order, or of all. Raises `DrillError` if one
+        fails.
         """
         closing = [one for one in self.running if not tasks or one.task in tasks]
-        began_s = time.monotonic()
         for one in closing:
             one.is_ending = True
             one.process.send_signal(signal.SIGTERM)
-        return [self._wait(one) - began_s for one in closing]
+        for one in closing:
+            self._wait(one)
 
-    def _wait(self, one: Running) -> float:
+    def _wait(self, one: Running) -> None:
         try:
             code = one.process.wait(CLOSING_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -170,7 +170,6 @@ class Job:
         is_too_young = code == -signal.SIGTERM and not self.path(one.run).exists()
         if code and not is_too_young:
             raise DrillError(f"{one.run} failed while it stopped: {self.errors(one.run)}")
-        return time.monotonic()
 
     def ended(self) -> Iterator[tuple[str, str]]:
         """The runs that ended by themselves, each once, with the last lines of its log."""

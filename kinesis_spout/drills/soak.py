@@ -153,8 +153,6 @@ class _SpoutSoak:
         self._world, self._fake = world, world.fake
         self._ending = threading.Event()
         self._counts = Counter({"expired shards": 0})
-        self._away_s: list[float] = []
-        self._closing_s: list[float] = []
 
     def run(self, seconds: float) -> None:
         world = self._world
@@ -162,12 +160,11 @@ class _SpoutSoak:
         pace = _QUICK if seconds < _SHORT_S else _PACE
 
         def disturb_zookeeper(random: Random) -> None:
-            began_s = time.monotonic()
             if random.random() < 0.5:
                 world.zookeeper.kill()
             else:
                 world.zookeeper.restart(lambda: self._ending.wait(random.uniform(*pace["away"])))
-            self._away_s.append(time.monotonic() - began_s)
+            self._counts["outages of ZooKeeper"] += 1
 
         loops: list[tuple[tuple[float, float], Callable[[Random], object]]] = [
             (_FAULT_S, lambda random: _disturb(self._fake, random, self._ending.wait)),
@@ -194,17 +191,7 @@ class _SpoutSoak:
 
     def _notes(self) -> Iterator[str]:
         """What happened beside the kills, which are the faults of the history."""
-        yield ", ".join(f"{count:,} {what}" for what, count in sorted(self._counts.items()))
-        if self._away_s:
-            yield (
-                f"ZooKeeper could not be reached {len(self._away_s)} times, for "
-                f"{max(self._away_s):.1f} s at most"
-            )
-        if self._closing_s:
-            yield (
-                f"{len(self._closing_s)} processes were stopped cleanly, the slowest in "
-                f"{max(self._closing_s):.1f} s"
-            )
+        yield ", ".join(f"{what}: {count:,}" for what, count in sorted(self._counts.items()))
         kinds = Counter(
             f"{operation} {fault.code or ('undecodable' if fault.replace else fault.kind.value)}"
             for operation, fault in self._fake.faults.struck
@@ -246,7 +233,8 @@ class _SpoutSoak:
         """
         job, task = self._world.job, random.randrange(STEADY)
         if random.random() < _CLOSED_IN_ORDER:
-            self._closing_s += job.close(task)
+            job.close(task)
+            self._counts["clean stops"] += 1
             self._ending.wait(random.uniform(0, 2))
             job.start_task(task)
             return
