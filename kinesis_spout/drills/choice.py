@@ -28,14 +28,12 @@ def choose(
     """
     chosen: dict[str, Drill] = {}
     left_out = []
+    drills = DRILLS | {SOAK: soak(setting, minutes)}
     for name in names:
-        if name == SOAK:
-            chosen[SOAK] = soak(setting, minutes)
-            continue
-        if name not in DRILLS and name != ALL:
+        if name not in drills and name != ALL:
             hint = did_you_mean(name, [*DRILLS, ALL, SOAK], "list the drills with --list")
             raise ConfigError(f"there is no drill {name!r}", hint)
-        wanted = [one for one in DRILLS.values() if one.of_all] if name == ALL else [DRILLS[name]]
+        wanted = [one for one in drills.values() if one.of_all] if name == ALL else [drills[name]]
         for one in wanted:
             refusal = one.refusal(setting)
             if refusal is None:

@@ -82,6 +82,7 @@ def soak(setting: Setting, minutes: float) -> Drill:
             SOAK,
             sentence,
             (lambda world: _SpoutSoak(world).run(seconds),),
+            of_all=False,
             after=_judge_steady,
             spout_tasks=TASKS,
             drain_limit_s=_DRAIN_LIMIT_S,
@@ -92,6 +93,7 @@ def soak(setting: Setting, minutes: float) -> Drill:
         sentence,
         (lambda world: _play_at_random(world, drills, seconds),),
         needs=frozenset(need for one in drills for need in one.needs),
+        of_all=False,
         after=_note_longest,
         drain_limit_s=max(DRAIN_LIMIT_S, seconds / 2),
     )
