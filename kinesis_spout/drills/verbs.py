@@ -64,12 +64,16 @@ def start_second(world: World) -> None:
     world.wait_until(lambda: _is_connected(world, second), f"the connection of {second}")
 
 
-def stop_at(world: World, failpoint: str) -> None:
-    """Start a job that stops at the failpoint."""
+def stop_at(world: World, failpoint: str, lead: Callable[[], object] = lambda: None) -> None:
+    """Start a job that stops at the failpoint. `lead` is called until it does."""
     run = world.start(failpoint)
     marker = world.job.marker(run)
-    arrival = f"{run}'s arrival at {failpoint}"
-    world.wait_until(lambda: marker.exists() and bool(marker.read_text()), arrival)
+
+    def has_come() -> bool:
+        lead()
+        return marker.exists() and bool(marker.read_text())
+
+    world.wait_until(has_come, f"{run}'s arrival at {failpoint}")
     world.tell(f"{run} is at {failpoint}")
 
 
@@ -83,17 +87,15 @@ def kill_at_second_append(world: World) -> None:
     """Kill the driver of a task that has appended to its log and is not done: one of its shards
     answers slowly, and what the others have is published meanwhile.
     """
-    failpoint = "log-appended"
-    faults, run = world.fake.faults, world.start(failpoint)
+    faults = world.fake.faults
 
-    def has_come() -> bool:
+    def delay_one_shard() -> None:
         faults.clear()
         faults.add(slow(1.0), operation=READ, times=1)  # a task waits much shorter
-        return world.job.marker(run).exists()
 
-    world.wait_until(has_come, f"{run}'s arrival at {failpoint}")
+    stop_at(world, "log-appended", delay_one_shard)
     faults.clear()
-    world.kill(f"{KILL} at {failpoint}")
+    world.kill(f"{KILL} at log-appended")
 
 
 def kill_in_batch(
