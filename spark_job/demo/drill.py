@@ -12,7 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from kinesis_spout.drills.drill import Drill, disturbed
 from kinesis_spout.drills.history.events import Put
 from kinesis_spout.drills.setting import Setting
-from kinesis_spout.drills.stream import Producers
 from kinesis_spout.drills.world import opened
 from spark_job.demo.flights import to_json
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kinesis_spout.drills.history.verdict import Drilled
-    from kinesis_spout.drills.stream import DrillStream
     from kinesis_spout.drills.world import World
     from spark_job.demo.flights import Flight
 
@@ -31,29 +29,20 @@ OUTPUT = "scratch/flights"  # in the demo's directory
 _KILL_AT = 0.4  # of all flights
 
 
-class FlightProducers(Producers):
-    """The producers of the demo's drill: they put all flights before the job starts."""
-
-    def __init__(self, stream: DrillStream, flights: Sequence[Flight]) -> None:
-        super().__init__(stream, records_per_s=0, seed=0)
-        self._flights = flights
-
-    def start(self) -> None:
-        """Flights of a carrier have one key, so they stay in order."""
-        for row, flight in enumerate(self._flights):
-            carrier, at_ns = str(flight["carrier"]), time.monotonic_ns()
-            [(shard, sequence)] = self._stream.put([(carrier, to_json(flight))])
-            self.puts.append(Put(carrier, row, shard, sequence, at_ns))
-
-
 def run_demo(
     directory: Path, flights: Sequence[Flight], console: Console, *, kill: bool, faults: bool
 ) -> Drilled:
     """Put the flights, and let a job write them. Blocks, and ends all that it has started."""
     function = "write_departed" if faults else "write_all"
-    setting = Setting(process=f"spark_job.demo.job:{function}")
+    setting = Setting(process=f"spark_job.demo.job:{function}", records_per_s=0)
     with opened(directory, setting, tell=lambda _: None) as world:  # `notes` has the same
-        world.producers = FlightProducers(world.stream, flights)
+
+        def put() -> None:
+            """Flights of a carrier have one key, so they stay in order."""
+            for row, flight in enumerate(flights):
+                carrier, at_ns = str(flight["carrier"]), time.monotonic_ns()
+                [(shard, sequence)] = world.stream.put([(carrier, to_json(flight))])
+                world.producers.puts.append(Put(carrier, row, shard, sequence, at_ns))
 
         def follow(label: str, until: float) -> None:
             """Show how many flights are processed, until so many are."""
@@ -69,11 +58,15 @@ def run_demo(
                 world.wait_until(has_enough, f"an ack or a dead letter for {until:,.0f} flights")
 
         def act(_: World) -> None:
+            put()
+            world.start()
             if kill:
                 follow("Spark job", _KILL_AT * len(flights))
-                world.faults.append(world.job.kill("kill -9 of the job"))
+                world.kill("kill -9 of the job")
                 console.print("[bold red]kill -9[/] of the job, which is then started again")
                 world.start()
             follow("Resumed job" if kill else "Spark job", len(flights))
 
-        return disturbed(world, Drill("demo", "kill a job that writes flights", (act,)))
+        return disturbed(
+            world, Drill("demo", "kill a job that writes flights", (act,), is_cold=True)
+        )

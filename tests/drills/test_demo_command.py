@@ -24,9 +24,9 @@ pytestmark = pytest.mark.spark
 RECORDS = 4_000
 
 
-def demo(folder: Path, *more: str) -> dict[str, Any]:
+def demo(folder: Path, *more: str, records: int = RECORDS) -> dict[str, Any]:
     """What a demo in this directory says of itself."""
-    arguments = ("demo", *more, "--records", str(RECORDS), "--json", "--directory", str(folder))
+    arguments = ("demo", *more, "--records", str(records), "--json", "--directory", str(folder))
     ended = run_cli(*arguments, cwd=folder.parent, timeout_s=550)
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
@@ -71,6 +71,12 @@ def test_cancelled_flights_end_in_the_dead_letter(tmp_path: Path) -> None:
     assert found["killed"]
     assert (found["put"], found["written"], found["missing"]) == (RECORDS, RECORDS - cancelled, 0)
     assert (found["cancelled"], found["dead_lettered"]) == (cancelled, cancelled)
+
+
+def test_a_demo_needs_only_a_few_flights(tmp_path: Path) -> None:
+    """A drill waits for a hundred outcomes before its fault."""
+    found = demo(tmp_path / "run", "--no-kill", records=5)
+    assert (found["ok"], found["put"], found["written"]) == (True, 5, 5)
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
