@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.drills.consumer import RETRY_LIMIT
 from kinesis_spout.drills.history.checks import broken_promises
-from kinesis_spout.drills.history.events import FAIL, LETTER
+from kinesis_spout.drills.history.events import Step
 from spark_job.demo.flights import TYPES, cancelled_reason, is_cancelled, to_json
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def judge(history: History, output: Path, flights: Sequence[Flight]) -> Verdict:
         *_problem("flights have a wrong dead letter", wrong),
         *broken_promises(history),
     ]
-    fails = any(told.step is FAIL for told in history.told)
+    fails = any(told.step is Step.FAIL for told in history.told)
     return Verdict(
         killed=bool(history.faults),
         put=len(flights),
@@ -109,7 +109,7 @@ def _letters(history: History) -> Mapping[int, set[tuple[int, str]]]:
     rows = {put.record: put.number for put in history.puts}
     found = defaultdict(set)
     for told in history.told:
-        if told.step is LETTER and told.record in rows:
+        if told.step is Step.LETTER and told.record in rows:
             found[rows[told.record]].add((told.attempt, told.reason))
     return found
 

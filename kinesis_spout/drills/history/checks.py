@@ -35,19 +35,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kinesis_spout.drills.history.events import (
-    ACK,
-    COMMIT,
-    FAIL,
-    GOT,
-    LETTER,
-    NO_NUMBER,
-    REJECT,
-    Fate,
-    Fault,
-    Sample,
-    fate,
-)
+from kinesis_spout.drills.history.events import NO_NUMBER, Fate, Fault, Sample, Step, fate
 from state.position import PositionKind
 from state.tracker.inflight_record_tracker import UNANSWERED
 
@@ -167,7 +155,7 @@ class Redelivery(NamedTuple):
     @property
     def is_duplicate(self) -> bool:
         """Whether the record was delivered though it had been processed."""
-        return self.outcome is not None and self.told.step is GOT
+        return self.outcome is not None and self.told.step is Step.GOT
 
 
 @dataclass(slots=True)
@@ -188,15 +176,15 @@ def redeliveries(history: History) -> list[Redelivery]:
     records: dict[RecordId, _Record] = {}
     found = []
     for told in history.told:
-        if told.step is COMMIT:
+        if told.step is Step.COMMIT:
             continue
         record = records.get(told.record)
         if record is None:
             records[told.record] = _Record(told, told.at_ns, told if told.is_outcome else None)
             continue
-        is_got = told.step is GOT
-        is_again = record.last.step is not FAIL if is_got else record.last.is_outcome
-        if is_again and (is_got or told.step is LETTER):
+        is_got = told.step is Step.GOT
+        is_again = record.last.step is not Step.FAIL if is_got else record.last.is_outcome
+        if is_again and (is_got or told.step is Step.LETTER):
             found.append(reasons.judge(told, record))
             record.fault = found[-1].fault
         elif is_got and record.outcome is not None:
@@ -226,9 +214,9 @@ class _Reasons:
         self._commits_ns: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._loop_ns: dict[str, list[int]] = defaultdict(list)
         for told in history.told:
-            if told.step is COMMIT:
+            if told.step is Step.COMMIT:
                 self._commits_ns[told.run, told.shard_id].append(told.at_ns)
-            elif told.step is not LETTER:
+            elif told.step is not Step.LETTER:
                 self._loop_ns[told.run].append(told.at_ns)
 
     def judge(self, told: Told, record: _Record) -> Redelivery:
@@ -252,7 +240,9 @@ class _Reasons:
                 best = fault
         # The process of the line before is another one, and never spoke again.
         is_over = since.run != told.run and self._last_ns[since.run] < told.at_ns
-        is_left = not since.is_outcome and since.step is not REJECT and is_over and not is_stored
+        is_left = (
+            not since.is_outcome and since.step is not Step.REJECT and is_over and not is_stored
+        )
         return Redelivery(told, since, record.outcome, best is not None or is_left, best)
 
     def _is_stored(self, told: Told, record: _Record, at_ns: int) -> bool:
@@ -266,7 +256,7 @@ class _Reasons:
         if view is not None and view.is_resolved(told.record[1:]):
             return True
         # A letter is written beside the loop, so nothing is known of it.
-        loop_ns = self._loop_ns[outcome.run] if outcome.step is ACK else []
+        loop_ns = self._loop_ns[outcome.run] if outcome.step is Step.ACK else []
         applied = bisect_right(loop_ns, outcome.at_ns)
         if applied == len(loop_ns):
             return False
@@ -342,7 +332,7 @@ def _strangers(history: History) -> Iterator[tuple[Told, bool]]:
     one can know.
     """
     records = {put.record for put in history.puts}
-    strangers = [one for one in history.told if one.step is GOT and one.record not in records]
+    strangers = [one for one in history.told if one.step is Step.GOT and one.record not in records]
     contents = {(put.key, put.number) for put in history.puts} if strangers else set()
     for told in strangers:
         yield told, not history.fates_known or (told.key, told.number) in contents
@@ -350,7 +340,7 @@ def _strangers(history: History) -> Iterator[tuple[Told, bool]]:
 
 def _unexplained(again: Sequence[Redelivery]) -> Iterator[str]:
     for told, since, *_ in (one for one in again if not one.explained):
-        what = "dead-lettered" if told.step is LETTER else "delivered"
+        what = "dead-lettered" if told.step is Step.LETTER else "delivered"
         yield (
             f"{_name(told)} of {told.shard_id} was {what} again by {told.run}, after the "
             f"{since.step} of {since.run}"
@@ -363,11 +353,11 @@ def _wrong_outcomes(history: History, lines: Sequence[tuple[Put, Told]]) -> Iter
     """
     for put, told in lines if history.fates_known else ():
         its = fate(put.number)
-        if told.step is LETTER and not its.is_dead and not _may_be_unanswered(told, history):
+        if told.step is Step.LETTER and not its.is_dead and not _may_be_unanswered(told, history):
             yield f"record {put.key} {put.number} was dead-lettered: {told.reason}"
-        if told.step is ACK and its.is_dead:
+        if told.step is Step.ACK and its.is_dead:
             yield f"record {put.key} {put.number} was acked"
-        if told.step is REJECT and its is not Fate.REJECTED:
+        if told.step is Step.REJECT and its is not Fate.REJECTED:
             yield f"record {put.key} {put.number} was rejected"
 
 
@@ -378,7 +368,7 @@ def _may_be_unanswered(letter: Told, history: History) -> bool:
     if UNANSWERED not in letter.reason:
         return False
     ends = sum(bool(fault.run) and fault.began_ns < letter.at_ns for fault in history.faults)
-    failures = sum(told.record == letter.record and told.step is FAIL for told in history.told)
+    failures = sum(told.record == letter.record and told.step is Step.FAIL for told in history.told)
     return letter.attempt <= ends + failures
 
 
@@ -386,10 +376,10 @@ def _wrong_letters(history: History, lines: Sequence[tuple[Put, Told]]) -> Itera
     """A letter has a reason, and the attempts that its record had."""
     failed: dict[RecordId, set[int]] = defaultdict(set)
     for told in history.told:
-        if told.step in (FAIL, REJECT):
+        if told.step in (Step.FAIL, Step.REJECT):
             failed[told.record].add(told.attempt)
     for put, told in lines:
-        if told.step is not LETTER:
+        if told.step is not Step.LETTER:
             continue
         if not told.reason:
             yield f"the dead letter of record {put.key} {put.number} has no reason"
@@ -413,7 +403,7 @@ def _out_of_order(history: History, lines: Sequence[tuple[Put, Told]]) -> Iterat
     seen: set[RecordId] = set()
     kills = [fault for fault in history.faults if fault.run]
     for put, told in lines:
-        if told.step is not GOT or told.record in seen:
+        if told.step is not Step.GOT or told.record in seen:
             continue
         seen.add(told.record)
         of_key = newest[put.key]

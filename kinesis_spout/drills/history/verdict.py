@@ -26,7 +26,7 @@ from kinesis_spout.drills.history.checks import (
     sentences,
     unanswered_puts,
 )
-from kinesis_spout.drills.history.events import FAIL, GOT, Step
+from kinesis_spout.drills.history.events import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -155,7 +155,7 @@ def verdict_json(verdict: Verdict) -> bytes:
 
 def _delays(history: History) -> Delays | None:
     put_ns = {put.record: put.at_ns for put in history.puts}
-    first_ns = {told.record: told.at_ns for told in reversed(history.told) if told.step is GOT}
+    first_ns = {told.record: told.at_ns for told in reversed(history.told) if told.step is Step.GOT}
     took_s = sorted(
         (first_ns[one] - at_ns) / _S for one, at_ns in put_ns.items() if one in first_ns
     )
@@ -192,14 +192,14 @@ def _recoveries_s(history: History) -> dict[Fault, float]:
     out after which nothing was due.
     """
     put_ns = {put.record: put.at_ns for put in history.puts}
-    failed = {told.record for told in history.told if told.step is FAIL}
+    failed = {told.record for told in history.told if told.step is Step.FAIL}
     first: dict[RecordId, Told] = {}
     waits: dict[RecordId, list[tuple[int, bool]]] = defaultdict(list)  # from a time on
     for told in history.told:
         if told.is_outcome and told.record in put_ns:
             first.setdefault(told.record, told)
-        elif told.step in (FAIL, GOT) and told.record in failed:
-            waits[told.record].append((told.at_ns, told.step is FAIL))
+        elif told.step in (Step.FAIL, Step.GOT) and told.record in failed:
+            waits[told.record].append((told.at_ns, told.step is Step.FAIL))
     outcomes = list(first.values())
     times_ns = [told.at_ns for told in outcomes]
     # The earliest put from here on: nothing that comes was due before it.
