@@ -31,14 +31,7 @@ _PAYLOAD_TYPE = "application/x-amz-json-1.1"
 
 
 def initial_response() -> bytes:
-    return _message(
-        {
-            ":message-type": "event",
-            ":event-type": "initial-response",
-            ":content-type": _PAYLOAD_TYPE,
-        },
-        b"{}",
-    )
+    return _message("event", "initial-response", b"{}")
 
 
 def next_message(
@@ -51,28 +44,17 @@ def next_message(
     try:
         event = subscription.next_event()
     except ServiceError as exc:
-        return _exception(exc)
+        return _message("exception", exc.code, msgspec.json.encode({"message": exc.message}))
     if event is None:
         return None
-    headers = {
-        ":message-type": "event",
-        ":event-type": "SubscribeToShardEvent",
-        ":content-type": _PAYLOAD_TYPE,
-    }
-    return _message(headers, msgspec.json.encode(event if alter is None else alter(event)))
+    payload = msgspec.json.encode(event if alter is None else alter(event))
+    return _message("event", "SubscribeToShardEvent", payload)
 
 
-def _exception(error: ServiceError) -> bytes:
-    headers = {
-        ":message-type": "exception",
-        ":exception-type": error.code,
-        ":content-type": _PAYLOAD_TYPE,
-    }
-    return _message(headers, msgspec.json.encode({"message": error.message}))
-
-
-def _message(headers: dict[str, str], payload: bytes) -> bytes:
-    head = b"".join(_header(name, value) for name, value in headers.items())
+def _message(kind: str, name: str, payload: bytes) -> bytes:
+    """A message of a kind, event or exception, with the name of the event or exception."""
+    headers = {":message-type": kind, f":{kind}-type": name, ":content-type": _PAYLOAD_TYPE}
+    head = b"".join(_header(*header) for header in headers.items())
     lengths = struct.pack(">II", 16 + len(head) + len(payload), len(head))
     message = lengths + struct.pack(">I", zlib.crc32(lengths)) + head + payload
     return message + struct.pack(">I", zlib.crc32(message))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kinesis_spout.testing.errors import TransportFaultError
 from kinesis_spout.testing.http import event_stream
-from kinesis_spout.testing.http.protocol import JSON, Answer, FakeKinesisProtocol
+from kinesis_spout.testing.http.protocol import Answer, FakeKinesisProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,25 +144,22 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             _cut(self.connection)
             return
-        if answer.truncated:
-            self._send_half(answer)
-        elif answer.subscription is None:
-            self._send(answer.status, answer.body, answer.content_type)
+        if answer.subscription is None:
+            self._send(answer)
         else:
             self._push(answer.subscription, answer.alter)
 
     def do_GET(self) -> None:
         """Health check: 200 while the server is up."""
-        self._send(200, b"", JSON)
+        self._send(Answer(200, b""))
 
-    def _send(self, status: int, body: bytes, content_type: str) -> None:
-        self._send_headers(status, content_type, ("Content-Length", str(len(body))))
-        self.wfile.write(body)
-
-    def _send_half(self, answer: Answer) -> None:
-        length = str(len(answer.body))
-        self._send_headers(answer.status, answer.content_type, ("Content-Length", length))
-        self.wfile.write(answer.body[: len(answer.body) // 2])
+    def _send(self, answer: Answer) -> None:
+        length = len(answer.body)
+        self._send_headers(answer.status, answer.content_type, ("Content-Length", str(length)))
+        if not answer.truncated:
+            self.wfile.write(answer.body)
+            return
+        self.wfile.write(answer.body[: length // 2])
         self.wfile.flush()
         self.close_connection = True
         _cut(self.connection)

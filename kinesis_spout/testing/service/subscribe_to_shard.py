@@ -37,7 +37,7 @@ _EVENT_BYTES = 1024 * 1024  # at 2 MiB a second, an event every half second
 class Subscription:
     """One subscription, polled for its events by the component that delivers them.
 
-    It pushes nothing by itself. Any thread may use it.
+    It pushes nothing by itself. Any thread may use it. `is_replaced`: another one has taken over.
     """
 
     def __init__(
@@ -54,16 +54,12 @@ class Subscription:
         self._quiet_until_ms = self.started_ms
         self._empty_events = 0  # of a run of empty pages
         self._ended = False
-        self._taken_over = False
+        self.is_replaced = False
 
     @property
     def ended(self) -> bool:
         """Whether there are no more events."""
         return self._ended
-
-    def take_over(self) -> None:
-        """End this subscription because another one replaces it."""
-        self._taken_over = True
 
     def next_event(self) -> SubscribeToShardEvent | None:
         """The event to be delivered now; None when there is none yet, or no more.
@@ -89,7 +85,7 @@ class Subscription:
             return None if now_ms < self._next_at_ms else self._event(stream, shard, now_ms)
 
     def _still_there(self, now_ms: int) -> tuple[Stream, Shard]:
-        if self._taken_over:
+        if self.is_replaced:
             raise in_use(
                 f"Another active subscription exists for this consumer: {self._consumer.arn} on "
                 f"shard {self._shard_id}."
@@ -166,7 +162,7 @@ class Subscriptions(StreamConsumers):
             )
         position = position_of(starting, stream, shard, now_ms)
         if before is not None:
-            before.take_over()
+            before.is_replaced = True
         subscription = Subscription(self, stream, consumer, shard_id=shard_id, position=position)
         self._forget_old(now_ms)
         self._subscriptions[consumer, shard_id] = subscription
