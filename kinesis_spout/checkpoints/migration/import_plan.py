@@ -237,27 +237,29 @@ def positions(
                 "the same name",
                 GIVE_THIS_STREAMS,
             )
-        if one is None and origin.drops_finished and below & origin.shards.keys():
-            one = OriginShard(
+        if one is not None and one.position is not None:
+            chosen = one
+        elif one is None and origin.drops_finished and below & origin.shards.keys():
+            chosen = OriginShard(
                 stored="no position, but a descendant of the shard has a position",
                 position=SHARD_END,
                 passed_over=True,
                 note=f"{origin.name} has read the shard to its end, or has never read it",
             )
-        elif (one is None or one.position is None) and _reached(shard_id, parents) & begun:
+        elif _reached(shard_id, parents) & begun:
             stored = one.stored if one else "no position yet; an ancestor shard has a position"
-            one = OriginShard(stored=stored, position=TRIM_HORIZON)
-        elif (one is None or one.position is None) and at is not None:
-            one = OriginShard(
+            chosen = OriginShard(stored=stored, position=TRIM_HORIZON)
+        elif at is not None:
+            chosen = OriginShard(
                 stored=one.stored if one else "none",
                 position=at,
                 passed_over=True,
                 note="the shard is read from the position in --at",
             )
-        if one is None or one.position is None:
-            unknown.append(shard_id)
         else:
-            found.append((shard, one))
+            unknown.append(shard_id)
+            continue
+        found.append((shard, chosen))
     if unknown:
         more = len(unknown) - MAX_NAMED
         named = ", ".join(unknown[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -281,11 +283,10 @@ def _reached(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
 
 def _shard_import(search: ShardSearch, one: OriginShard) -> ShardImport:
     shard, requested = search.shard, one.position or TRIM_HORIZON
-    # A number that the shard cannot have: one from before it, or from after its end.
-    number, first, ending = requested.sequence, shard.starting_sequence, shard.ending_sequence
-    is_odd = ending is not None and ending < first  # an emulator's
-    is_past = ending is not None and not is_odd and number is not None and number.whole > ending
-    if number is not None and (number.whole < first or is_past):
+    number, last = requested.sequence, shard.last_sequence
+    if number is not None and not (
+        shard.starting_sequence <= number.whole and (last is None or number.whole <= last)
+    ):
         raise MigrationError(
             f"shard {shard.shard_id} cannot contain record {number.whole}, which is outside the "
             "shard's range of sequence numbers: the state belongs to another stream, or to an "
