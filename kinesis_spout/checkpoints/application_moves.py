@@ -21,10 +21,9 @@ from kinesis_spout.checkpoints.moves import (
     unknown_shard,
     unlisted,
 )
-from kinesis_spout.checkpoints.recorded_move import write_states
+from kinesis_spout.checkpoints.recorded_move import check_bound_stream, write_states
 from kinesis_spout.clock import Clock
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.shard_info import StreamSummary
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.data_loss import is_there, never_read
 from kinesis_spout.shards.lineage import ShardLineage
@@ -74,7 +73,7 @@ class _Progress:
         self.summary = client.describe()
         self.now_ms = self.summary.now_ms(clock.now_ms())
         self.horizon_ms = self.now_ms - self.summary.retention_ms
-        check_bound_stream(store, self.summary)
+        check_bound_stream(store, self.summary.identity)
         self.pin = store.identity.read_start()
         self.stored = dict(store.shard_states.load())
         self.listed = ShardLineage.of(client.list_shards(), {}).listed
@@ -205,12 +204,6 @@ def write_moves(store: StoreTopics, found: ApplicationMove, now_ms: Callable[[],
     """
     after = [move.after for move in found.moves]
     write_states(store, found.cause, found.stored, after, now_ms=now_ms)
-
-
-def check_bound_stream(store: StoreTopics, summary: StreamSummary) -> None:
-    """Raise `StreamMismatchError` if the application's state is of another stream."""
-    if store.identity.read() is not None:  # then binding only compares
-        store.identity.bind(summary.identity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

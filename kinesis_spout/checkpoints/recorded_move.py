@@ -15,6 +15,7 @@ from state.moves import earlier, never_settling, resume_position, time_of_next
 from state.position import Position
 from state.shard_state import ShardState
 from state.store.history import HistoryEntry, HistoryIndex, HistoryMark, HistoryStore
+from state.store.identity import StreamIdentity
 from state.store.shard_states import ShardStateStore, StateChange, StoredState
 from state.znodes.topics import StoreTopics
 
@@ -25,6 +26,12 @@ def service_time(client: KinesisClient, clock: Clock) -> Callable[[], int]:
     service.
     """
     return SteadyTime(clock, client.describe().now_ms(clock.now_ms())).now_ms
+
+
+def check_bound_stream(store: StoreTopics, identity: StreamIdentity) -> None:
+    """Raise `StreamMismatchError` if the application's state is of another stream."""
+    if store.identity.read() is not None:  # then binding only compares
+        store.identity.bind(identity)
 
 
 def write_states(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from kinesis_spout.checkpoints.located import for_each_shard
-from kinesis_spout.checkpoints.recorded_move import write_states
+from kinesis_spout.checkpoints.recorded_move import check_bound_stream, write_states
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.start_position import refusal_of, start_position
 from state.codec.exported import ExportedApplication
@@ -136,8 +136,8 @@ def import_application(
         there = store.identity.read_start(also_unfinished=True)
         if there is not None and not (there.importing and there.requested == _NOTHING_REQUESTED):
             start = replace(there, importing=False)
-    if exported.stream is not None and store.identity.read() is not None:
-        store.identity.bind(exported.stream)  # it only compares then
+    if exported.stream is not None:
+        check_bound_stream(store, exported.stream)
     # The first write: an application that was begun on has no other start.
     store.identity.replace_start(replace(start or no_start, importing=True))
     failpoint("import-begun")

@@ -13,7 +13,6 @@ from rich.console import Console
 from kinesis_spout.checkpoints import transfer
 from kinesis_spout.checkpoints.application_moves import (
     ApplicationMove,
-    check_bound_stream,
     find_moves,
     find_rewind,
     read_history,
@@ -22,6 +21,7 @@ from kinesis_spout.checkpoints.application_moves import (
 from kinesis_spout.checkpoints.located import NONE
 from kinesis_spout.checkpoints.moves import Move, RequestedPosition
 from kinesis_spout.checkpoints.record import Skip, find_skip, unresolved_records, write_skip
+from kinesis_spout.checkpoints.recorded_move import check_bound_stream
 from kinesis_spout.cli.exit_codes import CliError, stdout_errors
 from kinesis_spout.cli.places import (
     ALLOW_SKIP,
@@ -365,7 +365,7 @@ def skip(
         op.own_started()
         found = find_skip(op.store.shard_states.load(), shard, sequences or None)
         if to is not None:
-            check_bound_stream(op.store, op.client.describe())
+            check_bound_stream(op.store, op.client.describe().identity)
     for line in _skip_lines(found):
         say(line)
     if not found.records:

@@ -8,11 +8,12 @@ from typing import Any
 
 import typer
 
-from kinesis_spout.checkpoints.application_moves import check_bound_stream, past_position
+from kinesis_spout.checkpoints.application_moves import past_position
 from kinesis_spout.checkpoints.located import NONE
 from kinesis_spout.checkpoints.migration import kcl, spark_queries, storm_spout
 from kinesis_spout.checkpoints.migration.import_plan import Item, Origin, ShardImport, find_import
 from kinesis_spout.checkpoints.moves import RequestedPosition
+from kinesis_spout.checkpoints.recorded_move import check_bound_stream
 from kinesis_spout.checkpoints.transfer import Changes, import_application, import_of
 from kinesis_spout.cli.checkpoint import check_replaced
 from kinesis_spout.cli.places import COUNT, REPLACE, Operation, command, records_of, say
@@ -136,7 +137,7 @@ def import_(
     with op.patience():
         summary = op.client.describe()
         now_ms = summary.now_ms(op.clock.now_ms())
-        check_bound_stream(store, summary)
+        check_bound_stream(store, summary.identity)
         op.own(store)
         origin = _origin(op, store, system, summary, given)
         plan = find_import(
