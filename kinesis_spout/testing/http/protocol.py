@@ -69,7 +69,8 @@ class FakeKinesisProtocol:
         self._fake = fake
         self._wait_s = fake.clock.sleep if wait_s is None else wait_s
         self._operations: dict[str, tuple[msgspec.json.Decoder[Any], Callable[[Any], object]]] = {
-            name: (msgspec.json.Decoder(kind), method) for name, kind, method in _operations(fake)
+            method.__name__.title().replace("_", ""): (msgspec.json.Decoder(kind), method)
+            for kind, method in _operations(fake)
         }
 
     def answer(
@@ -166,45 +167,35 @@ def _codec(content_type: str | None) -> _Codec:
     return _Codec(cbor.CONTENT_TYPE, lambda body, json: cbor.decode(body, json.type), cbor.encode)
 
 
-def _operations(
-    fake: FakeKinesis,
-) -> list[tuple[str, type[msgspec.Struct], Callable[[Any], object]]]:
+def _operations(fake: FakeKinesis) -> list[tuple[type[msgspec.Struct], Callable[[Any], object]]]:
+    """The request and the method of each operation, which has the method's name in Pascal case."""
     return [
-        ("CreateStream", requests.CreateStream, fake.create_stream),
-        ("DeleteStream", requests.DeleteStream, fake.delete_stream),
-        ("ListStreams", requests.ListStreams, fake.list_streams),
-        ("DescribeStream", requests.DescribeStream, fake.describe_stream),
-        ("DescribeStreamSummary", requests.DescribeStreamSummary, fake.describe_stream_summary),
-        ("ListShards", requests.ListShards, fake.list_shards),
-        ("SplitShard", requests.SplitShard, fake.split_shard),
-        ("MergeShards", requests.MergeShards, fake.merge_shards),
-        ("UpdateShardCount", requests.UpdateShardCount, fake.update_shard_count),
+        (requests.CreateStream, fake.create_stream),
+        (requests.DeleteStream, fake.delete_stream),
+        (requests.ListStreams, fake.list_streams),
+        (requests.DescribeStream, fake.describe_stream),
+        (requests.DescribeStreamSummary, fake.describe_stream_summary),
+        (requests.ListShards, fake.list_shards),
+        (requests.SplitShard, fake.split_shard),
+        (requests.MergeShards, fake.merge_shards),
+        (requests.UpdateShardCount, fake.update_shard_count),
+        (requests.ChangeRetention, fake.increase_stream_retention_period),
+        (requests.ChangeRetention, fake.decrease_stream_retention_period),
+        (requests.UpdateMaxRecordSize, fake.update_max_record_size),
         (
-            "IncreaseStreamRetentionPeriod",
-            requests.ChangeRetention,
-            fake.increase_stream_retention_period,
-        ),
-        (
-            "DecreaseStreamRetentionPeriod",
-            requests.ChangeRetention,
-            fake.decrease_stream_retention_period,
-        ),
-        ("UpdateMaxRecordSize", requests.UpdateMaxRecordSize, fake.update_max_record_size),
-        (
-            "UpdateStreamRecordDistributionStrategy",
             requests.UpdateStreamRecordDistributionStrategy,
             fake.update_stream_record_distribution_strategy,
         ),
-        ("DescribeLimits", requests.DescribeLimits, fake.describe_limits),
-        ("RegisterStreamConsumer", requests.RegisterStreamConsumer, fake.register_stream_consumer),
-        ("DescribeStreamConsumer", requests.StreamConsumer, fake.describe_stream_consumer),
-        ("DeregisterStreamConsumer", requests.StreamConsumer, fake.deregister_stream_consumer),
-        ("ListStreamConsumers", requests.ListStreamConsumers, fake.list_stream_consumers),
-        ("SubscribeToShard", requests.SubscribeToShard, fake.subscribe_to_shard),
-        ("PutRecord", requests.PutRecord, fake.put_record),
-        ("PutRecords", requests.PutRecords, fake.put_records),
-        ("GetShardIterator", requests.GetShardIterator, fake.get_shard_iterator),
-        ("GetRecords", requests.GetRecords, fake.get_records),
+        (requests.DescribeLimits, fake.describe_limits),
+        (requests.RegisterStreamConsumer, fake.register_stream_consumer),
+        (requests.StreamConsumer, fake.describe_stream_consumer),
+        (requests.StreamConsumer, fake.deregister_stream_consumer),
+        (requests.ListStreamConsumers, fake.list_stream_consumers),
+        (requests.SubscribeToShard, fake.subscribe_to_shard),
+        (requests.PutRecord, fake.put_record),
+        (requests.PutRecords, fake.put_records),
+        (requests.GetShardIterator, fake.get_shard_iterator),
+        (requests.GetRecords, fake.get_records),
     ]
 
 
