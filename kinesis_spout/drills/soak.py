@@ -152,7 +152,7 @@ class _SpoutSoak:
     """
 
     def __init__(self, world: World) -> None:
-        self._world, self._fake = world, world.fake
+        self._world, self._fake = world, world.own_stream.fake
         self._ending = threading.Event()
         self._counts = Counter({"expired shards": 0})
 

@@ -18,7 +18,6 @@ from kinesis_spout.drills.consumer import POISON, RETRY_LIMIT, Outage
 from kinesis_spout.drills.history.events import Step as Line
 from kinesis_spout.drills.job import CHECKPOINT, OUTAGES, set_clock
 from kinesis_spout.drills.setting import DrillError
-from kinesis_spout.drills.stream import OwnStream
 from kinesis_spout.drills.world import KILL
 from kinesis_spout.processes import descendants, resume, runs, suspend
 from kinesis_spout.testing import slow, throttle
@@ -87,7 +86,7 @@ def kill_at_second_append(world: World) -> None:
     """Kill the driver of a task that has appended to its log and is not done: one of its shards
     answers slowly, and what the others have is published meanwhile.
     """
-    faults = world.fake.faults
+    faults = world.own_stream.fake.faults
 
     def delay_one_shard() -> None:
         faults.clear()
@@ -172,7 +171,7 @@ def wake_workers_late(world: World) -> None:
     """Stop the workers while they read, kill the driver without them, and resume them when its
     successor has closed their plan, and has not read their logs yet. Kill that one, too.
     """
-    newest, struck, faults = world.newest_plan, 0, world.fake.faults
+    newest, struck, faults = world.newest_plan, 0, world.own_stream.fake.faults
     faults.add(slow(2.0), operation=READ, times=None)
 
     def is_read() -> bool:
@@ -319,7 +318,7 @@ def strike(
     """Each of the faults in turn strikes all calls of each operation, for so many seconds in all.
     None: any operation.
     """
-    plan = world.fake.faults
+    plan = world.own_stream.fake.faults
     struck_before = len(plan.struck)
     with world.fault(name):
         for fault in faults:
@@ -433,11 +432,8 @@ def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:
 # clocks, disk, sinks ------------------------------------------------------------------------------
 def set_service_clock(world: World, minutes: float) -> None:
     """Iterators expire at once, and records have arrived in the future."""
-    stream = world.stream
-    if not isinstance(stream, OwnStream):
-        raise DrillError("only the clock of the drill's own Kinesis can be set")
     with world.fault(f"the clock of Kinesis set to {minutes:+.0f} min"):
-        stream.clock.ahead_ms = round(minutes * _MINUTE_MS)
+        world.own_stream.clock.ahead_ms = round(minutes * _MINUTE_MS)
     world.wait(2 * _BETWEEN_S)
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from kinesis_spout.drills.setting import Setting
     from kinesis_spout.drills.stream import DrillStream
-    from kinesis_spout.testing import FakeKinesis
 
 KILL = "kill -9 of the driver"
 MAX_RESTARTS = 5  # of processes that ended by themselves, since the last fault
@@ -146,11 +145,11 @@ class World:
 
     # what is done to it ---------------------------------------------------------------------------
     @property
-    def fake(self) -> FakeKinesis:
-        """The drill's own Kinesis. Raises `DrillError` where it is another one."""
-        if self.stream.fake is None:
+    def own_stream(self) -> OwnStream:
+        """The stream of the drill's own Kinesis. Raises `DrillError` where it is another one."""
+        if not isinstance(self.stream, OwnStream):
             raise DrillError("only the drill's own Kinesis can inject faults")
-        return self.stream.fake
+        return self.stream
 
     def kill(self, name: str = KILL) -> None:
         """Kill the job's first process with all below it, which is a fault."""
