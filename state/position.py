@@ -159,13 +159,13 @@ class StartingPosition:
             position = Position.parse(text)
         except (InvalidPositionError, ValueError) as exc:
             raise InvalidPositionError(
-                f"{text!r} is not a starting position",
+                f"{text!r} is not a position",
                 f"use LATEST, -2h, TRIM_HORIZON, 14:00, {_REST} or AFTER:<sequence>",
             ) from exc
         if position.is_end:
             raise InvalidPositionError(
-                "SHARD_END is not a starting position, because no record follows the end of "
-                "a shard",
+                "SHARD_END is not a position that an option can have, because a shard has it only "
+                "after it was read to its end",
                 "use LATEST, TRIM_HORIZON, a time like -2h, or the position of a record",
             )
         return cls(text, position=position)

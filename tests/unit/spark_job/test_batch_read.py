@@ -278,6 +278,8 @@ def test_filters_on_times_narrow_the_range_and_what_must_not_have_expired() -> N
         ({"endingPosition": "AT:5.2"}, "inside an aggregate"),
         ({"endingPosition": '{"a": "AFTER:5.1"}'}, "inside an aggregate"),
         ({"startingPosition": "SHARD_END"}, "option startingPosition: SHARD_END is not"),
+        ({"endingPosition": "+1h"}, r"option endingPosition: '\+1h' is not a position; use LATEST"),
+        ({"endingPosition": "SHARD_END"}, "option endingPosition: SHARD_END is not a position"),
     ],
 )
 def test_an_option_or_a_range_that_cannot_be_is_refused(

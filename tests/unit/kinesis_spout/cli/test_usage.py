@@ -124,7 +124,7 @@ def test_wrong_usage_is_exit_code_2(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--from", "yesterday"), "option --from: 'yesterday' is not a starting position"),
+        (("--from", "yesterday"), "option --from: 'yesterday' is not a position"),
         (("--until", "soon"), "option --until: 'soon' is not a time"),
         (
             ("--shard", "shardId-00000000001"),
