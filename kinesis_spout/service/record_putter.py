@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from kinesis_spout.errors import KinesisError
     from kinesis_spout.service.client import KinesisClient
-
-_T = TypeVar("_T")
-_O = TypeVar("_O")
 
 # API reference, PutRecords: 500 records. The service accepts 10 MiB today, emulators and older
 # endpoints 5 MiB.
@@ -86,18 +83,11 @@ class PutResult(msgspec.Struct, gc=False, rename="pascal"):
     sequence_number: str | None = None
 
 
-class _Code(msgspec.Struct, gc=False, rename="pascal"):
-    """A `PutResult` of which nothing but this is read."""
-
-    error_code: str | None = None
+class _Answer(msgspec.Struct, rename="pascal"):
+    records: list[PutResult]
 
 
-class _Answer(msgspec.Struct, Generic[_T], rename="pascal"):
-    records: list[_T]
-
-
-_decode_codes = msgspec.json.Decoder(_Answer[_Code]).decode
-_decode_results = msgspec.json.Decoder(_Answer[PutResult]).decode
+_decode = msgspec.json.Decoder(_Answer).decode
 
 
 class RecordPutter:
@@ -143,12 +133,11 @@ class RecordPutter:
         are, the error of the first code is retried as that of a request, and raised in the end.
         """
 
-        def any_accepted(answer: _Answer[PutResult]) -> list[PutResult]:
-            if all(result.error_code is not None for result in answer.records):
-                raise refusal(str(answer.records[0].error_code), self.where)
-            return answer.records
+        def any_accepted(results: list[PutResult]) -> None:
+            if all(result.error_code is not None for result in results):
+                raise refusal(str(results[0].error_code), self.where)
 
-        results = self._request(list(map(_entry, waiting)), _decode_results, any_accepted)
+        results = self._request(list(map(_entry, waiting)), any_accepted)
         refused = []
         for record, result in zip(waiting, results, strict=True):
             if result.error_code is None:
@@ -164,8 +153,7 @@ class RecordPutter:
         Only a request that fails as a whole is repeated. Raises the error of a refusal that a
         repetition does not mend, such as a missing permission for the stream's key.
         """
-        entries = list(map(_entry, records))
-        return self._request(entries, _decode_results, lambda answer: answer.records)
+        return self._request(list(map(_entry, records)))
 
     def put_columns(self, columns: OutgoingColumns) -> dict[int, str]:
         """As `put_once`, with no result for each record. Returns the error codes of the refused
@@ -173,32 +161,31 @@ class RecordPutter:
         """
         hash_keys = columns.explicit_hash_keys or repeat(None)
         entries = list(map(Entry, columns.datas, columns.partition_keys, hash_keys))
-
-        def refused(answer: _Answer[_Code]) -> dict[int, str]:
-            codes = [outcome.error_code for outcome in answer.records]
-            if codes.count(None) == len(codes):  # nearly every answer
-                return {}
-            return {index: code for index, code in enumerate(codes) if code is not None}
-
-        return self._request(entries, _decode_codes, refused)
+        return {
+            index: result.error_code
+            for index, result in enumerate(self._request(entries))
+            if result.error_code is not None
+        }
 
     def _request(
         self,
         entries: list[Entry],
-        decode: Callable[[bytes], _Answer[_O]],
-        understand: Callable[[_Answer[_O]], _T],
-    ) -> _T:
-        def understood(answer: dict[str, Any]) -> _T:
+        check: Callable[[list[PutResult]], None] = lambda _results: None,
+    ) -> list[PutResult]:
+        """`check` raises the error for which the whole request is repeated."""
+
+        def understood(answer: dict[str, Any]) -> list[PutResult]:
             try:
-                outcomes = decode(answer[RAW_BODY])
+                results = _decode(answer[RAW_BODY]).records
             except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
                 raise ValueError("the PutRecords response has no results for the records") from exc
-            if len(outcomes.records) != len(entries):
+            if len(results) != len(entries):
                 raise ValueError(
                     "the number of results in the PutRecords response differs from the number of "
                     "records in the request"
                 )
-            return understand(outcomes)
+            check(results)
+            return results
 
         arguments = self._client.stream_argument() | {"Records": entries}
         return self._client.call("put_records", arguments, understood)
