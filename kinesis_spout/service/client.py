@@ -356,15 +356,6 @@ class KinesisClient:
         of an outage that ends soon.
         """
         clock, begun_s = self.clock, self.clock.monotonic_s()
-        try:
-            return call()  # nearly every call; making a Retrying costs more than all else in it
-        except KinesisError as exc:
-            failed = [exc]
-
-        def call_again() -> _T:
-            if failed:  # the attempt above is tenacity's first
-                raise failed.pop()
-            return call()
 
         def is_last(state: RetryCallState) -> bool:
             return clock.monotonic_s() + state.upcoming_sleep > begun_s + self._retry_for_s
@@ -385,7 +376,7 @@ class KinesisClient:
             retry=retry_if_exception(is_transient),
             reraise=True,
         )
-        return retrying(call_again)
+        return retrying(call)
 
     def send(
         self, operation: str, arguments: dict[str, Any], *, about: str | None

@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,14 +31,9 @@ def service_time_ms(answer: dict[str, Any]) -> int | None:
     """
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
-        return None if date is None else _date_ms(date)
+        return None if date is None else milliseconds(parsedate_to_datetime(date))
     except ValueError:
         return None
-
-
-@lru_cache(maxsize=16)  # the answers of one second have the same date
-def _date_ms(date: str) -> int:
-    return milliseconds(parsedate_to_datetime(date))
 
 
 def milliseconds(moment: datetime) -> int:
