@@ -4,6 +4,7 @@ records have expired before their page came. Pure.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Self
 
@@ -127,14 +128,11 @@ class Page(DecodedPage):
 
     def up_to(self, last: SequenceNumber) -> int:
         """How many of its records have a sequence number up to `last`."""
-        if self.last is None or self.last <= last:
-            return self.count
-        # The record itself is there, unless the service lost it: then all numbers are compared.
-        numbers = self.records.column("sequenceNumber")
-        index = int(pc.index(numbers, pa.scalar(str(last.sequence))).as_py())
-        if index >= 0:
-            return index + 1
-        return sum(SequenceNumber.parse(text) <= last for text in numbers.to_pylist())
+
+        def number(index: int) -> SequenceNumber:
+            return SequenceNumber.parse(self.columns.number_at(index))
+
+        return bisect_right(range(self.count), last, key=number)
 
     def arrived_by(self, until_ms: int) -> int:
         """How many records come before the first one that arrived after `until_ms` (ms since 1970
