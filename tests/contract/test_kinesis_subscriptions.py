@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
+from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError
 from kinesis_spout.service.client import KinesisClient
@@ -76,7 +77,9 @@ def has(count: int) -> Callable[[Events], bool]:
 def test_records_come_in_order_from_the_oldest_on(
     one_shard: Service, client: KinesisClient, consumer_arn: str
 ) -> None:
-    """Those from before the subscription, and those that are put while it lives."""
+    """Those from before the subscription, and those that are put while it lives; with the service's
+    time.
+    """
     for number in range(3):
         put(one_shard, str(number).encode())
     (shard,) = shards_of(one_shard)
@@ -86,6 +89,9 @@ def test_records_come_in_order_from_the_oldest_on(
     put(one_shard, b"3")
     events = [first, *events_until(subscription, lambda more: has(4)([first, *more]))]
     assert data_of(events) == [b"0", b"1", b"2", b"3"]
+    assert {key for event in events for key in event.page.columns.lists().keys} == {"key"}
+    assert first.page.service_time_ms is not None
+    assert abs(first.page.service_time_ms - SystemClock().now_ms()) < 5_000
 
 
 def test_the_next_subscription_goes_on_after_the_continuation(

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError
@@ -21,8 +20,6 @@ from tests.support.kinesis.services import SECRET_KEY, create_stream
 from tests.support.spark.source import STREAM, StreamUnderTest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -255,18 +252,3 @@ def test_a_kpl_aggregate_is_unpacked_or_stops_the_read_or_is_wanted_raw(
     for mode in ("unpack", "raw"):  # as a spout continues with the rest of an aggregate
         rest = Load(stream, **start, aggregatedRecords=mode).rows()
         assert [row["messageId"] for row in rest] == [f"{number}.1:1", f"{later}:1"]
-
-
-def test_a_query_without_an_application_is_refused_when_it_starts(stream: StreamUnderTest) -> None:
-    """Its load is one of a batch read."""
-    source = RegisteredSource(stream.connection())
-    source.schema()
-    reader = source.streamReader(COLUMNS)
-    calls: list[Callable[[], object]] = [
-        reader.initialOffset,
-        lambda: reader.latestOffset({}, ReadAllAvailable()),
-        lambda: reader.partitions({}, {}),
-    ]
-    for call in calls:
-        with pytest.raises(ConfigError, match="option applicationName is missing"):
-            call()

@@ -53,12 +53,6 @@ def put(fake: ServedFake, count: int, *, first: int = 0) -> list[str]:
     return texts
 
 
-@pytest.fixture
-def orders(fake_kinesis: ServedFake) -> ServedFake:
-    fake_kinesis.model.create("orders", shards=2)
-    return fake_kinesis
-
-
 # to stdout ----------------------------------------------------------------------------------------
 def test_each_record_is_a_line_with_all_of_its_fields(orders: ServedFake) -> None:
     """UTF-8 as text, other payloads in base64, and nothing else on stdout."""

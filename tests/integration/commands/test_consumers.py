@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from tests.support.kinesis.services import ServedFake
 
 
-@pytest.fixture
-def orders(fake_kinesis: ServedFake) -> ServedFake:
-    fake_kinesis.model.create("orders")
-    return fake_kinesis
-
-
 def consume(fake: ServedFake, *words: str) -> CompletedProcess[str]:
     return run(
         fake, "consume", "orders", "--from", "TRIM_HORIZON", "--max-records", "2", "--raw", *words
@@ -53,6 +47,9 @@ def test_consume_has_the_records_pushed(orders: ServedFake) -> None:
     assert list(orders.model.stream("orders").consumers) == ["reader"]
     assert run(orders, *remove, "--yes").stdout.endswith("removed\n")
     assert "orders has no registered consumers" in run(orders, "consumers", "list", "orders").stdout
+    said = run(orders, *remove, "--yes")
+    assert said.returncode == 1
+    assert "has no registered consumer reader" in " ".join(said.stderr.split())
 
 
 LIST = ("consumers", "list", "orders")
@@ -109,9 +106,3 @@ def test_a_reader_that_is_gone_ends_the_command_as_sigpipe_does(
     finally:
         os.close(write_end)
     assert (ended.returncode, ended.stderr) == (141, b"")
-
-
-def test_a_consumer_that_is_not_there_is_one_sentence(orders: ServedFake) -> None:
-    said = run(orders, "consumers", "remove", "orders", "nobody", "--yes")
-    assert said.returncode == 1
-    assert "has no registered consumer nobody" in " ".join(said.stderr.split())

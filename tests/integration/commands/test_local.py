@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from tests.support.kinesis.calls import iterator, read_shard
 from tests.support.kinesis.services import Service, kinesis_client
-from tests.support.shell.command_line import call_cli, command_line, environment
+from tests.support.shell.command_line import call_cli, environment, running_cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,30 +45,18 @@ class Local:
 
 @contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[Local]:
-    """The command on a free port, once it has printed its usage.
-
-    It is killed at the end if it still runs.
-    """
-    with subprocess.Popen(
-        command_line("local", "--port", "0", *arguments),
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    """The command on a free port, once it has printed its usage."""
+    pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    with running_cli(
+        "local", "--port", "0", *arguments, cwd=folder, stdin=subprocess.DEVNULL, **pipes
     ) as process:
         assert process.stdout is not None
         said = ""
-        try:
-            for line in process.stdout:
-                said += line
-                if "endpoint_url=" in line:
-                    break
-            yield Local(process, said)
-        finally:
-            if process.poll() is None:
-                process.kill()
+        for line in process.stdout:
+            said += line
+            if "endpoint_url=" in line:
+                break
+        yield Local(process, said)
 
 
 def test_ctrl_c_ends_it_with_a_shells_exit_code(tmp_path: Path) -> None:

@@ -5,20 +5,12 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.support.aggregates.delivered import delivered
 from tests.support.shell.consuming import LIMIT_S, run, running
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from tests.support.kinesis.services import ServedFake
-
-
-@pytest.fixture
-def orders(fake_kinesis: ServedFake) -> ServedFake:
-    fake_kinesis.model.create("orders", shards=2)
-    return fake_kinesis
 
 
 def held(fake: ServedFake, stream: str = "orders") -> list[tuple[str | None, bytes]]:

@@ -6,12 +6,11 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from kazoo.client import KazooClient
-
 from state.process import this_process
 from state.store.shard_states import StateChange
 from tests.support.shell.consuming import run
 from tests.support.shell.operators_shell import SHARD
+from tests.support.state.zookeeper import kazoo_client
 
 if TYPE_CHECKING:
     from tests.support.shell.operators_shell import Shell
@@ -43,10 +42,5 @@ def test_an_application_without_state_is_left_without(shell: Shell) -> None:
     assert [one["state"] for one in json.loads(ended.stdout)] == ["new"]
     assert ended.stderr == "note: application typo has no stored state on stream orders\n"
     server, _, chroot = shell.zookeeper.partition("/")
-    client = KazooClient(server)
-    client.start()
-    try:
+    with kazoo_client(server) as client:
         assert client.exists(f"/{chroot}") is None
-    finally:
-        client.stop()
-        client.close()

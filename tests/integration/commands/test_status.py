@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,7 @@ from state.store.identity import StartPin
 from state.store.shard_states import StateChange
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import serve
-from tests.support.shell.command_line import command_line, environment
-from tests.support.shell.consuming import connection, run
+from tests.support.shell.consuming import run, running
 from tests.support.shell.operators_shell import Shell
 from tests.support.state.zookeeper import wait_until
 
@@ -140,18 +138,10 @@ def test_ctrl_c_ends_a_watch_while_a_shard_does_not_answer(
     behind_by_a_minute(shell.fake, store)
     shell.fake.model.faults.add(slow(25.0), operation="GetRecords", times=None)
     place = ("--application", "etl", "--stream", "orders", "--zookeeper", shell.zookeeper)
-    with subprocess.Popen(
-        command_line("status", "--watch", *place),
-        env=environment(**connection(shell.fake)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    with running(shell.fake, "status", "--watch", *place) as process:
         wait_until(lambda: bool(shell.fake.model.faults.struck), timeout_s=60)
         process.send_signal(signal.SIGINT)
-        try:
-            assert process.wait(15) == 130
-        finally:
-            process.kill()
+        assert process.wait(15) == 130
 
 
 def test_without_an_application_all_of_them_are_shown_the_worst_first(

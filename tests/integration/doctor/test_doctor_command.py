@@ -18,13 +18,12 @@ from kinesis_spout.testing import error
 from state.process import this_process
 from state.store.identity import StreamIdentity
 from state.zookeeper.store import ZookeeperStateStore
-from tests.support.kinesis.services import ACCESS_KEY, REGION, serve
-from tests.support.shell.command_line import call_cli, command_line, environment
-from tests.support.state.secure_zookeeper import PASSWORD, USER
+from tests.support.kinesis.services import ACCESS_KEY, REGION
+from tests.support.shell.command_line import call_cli, running_cli
+from tests.support.state.secure_zookeeper import PASSWORD
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
     from subprocess import CompletedProcess
 
@@ -37,13 +36,6 @@ SECRETS = {
 }
 
 
-@pytest.fixture
-def fake() -> Iterator[ServedFake]:
-    with serve() as served:
-        served.model.create("orders")
-        yield served
-
-
 def doctor(folder: Path, *arguments: str, **env: str) -> CompletedProcess[str]:
     variables = {"AWS_ACCESS_KEY_ID": ACCESS_KEY} | SECRETS | env
     ended = call_cli(*arguments, cwd=folder, stdin=b"", **variables)
@@ -53,33 +45,18 @@ def doctor(folder: Path, *arguments: str, **env: str) -> CompletedProcess[str]:
     return ended
 
 
-def place(fake: ServedFake, zookeeper: str, stream: str = "orders") -> list[str]:
-    kinesis = ["--stream", stream, "--endpoint-url", fake.endpoint_url, "--region", REGION]
+def place(orders: ServedFake, zookeeper: str, stream: str = "orders") -> list[str]:
+    kinesis = ["--stream", stream, "--endpoint-url", orders.endpoint_url, "--region", REGION]
     return [*kinesis, "--zookeeper", zookeeper, "--application", "etl"]
-
-
-def secured(server: SecureZookeeper) -> list[str]:
-    """The options of a client with a certificate and SASL. The password is in a file `password`."""
-    given = {
-        "Tls": "true",
-        "CaFile": server.authority.file,
-        "CertFile": server.client_cert,
-        "KeyFile": server.client_key,
-        "Auth": "sasl",
-        "User": USER,
-        "PasswordFile": "password",
-    }
-    pairs = (f"zookeeper{name}={value}" for name, value in given.items())
-    return [word for pair in pairs for word in ("--option", pair)]
 
 
 def findings(ended: CompletedProcess[str]) -> dict[tuple[str, str], dict[str, Any]]:
     return {(one["area"], one["about"]): one for one in json.loads(ended.stdout)["findings"]}
 
 
-def test_all_is_there(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> None:
+def test_all_is_there(orders: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> None:
     """Warnings keep the exit code 0: these credentials are temporary, and nothing renews them."""
-    ended = doctor(tmp_path, "doctor", "--json", *place(fake, zookeeper_chroot))
+    ended = doctor(tmp_path, "doctor", "--json", *place(orders, zookeeper_chroot))
     assert ended.returncode == 0
     assert json.loads(ended.stdout)["ok"]
     assert json.loads(ended.stdout)["counts"]["failed"] == 0
@@ -90,12 +67,12 @@ def test_all_is_there(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path) -
 
 
 def test_a_failed_check_exits_with_1_and_shows_no_secret(
-    fake: ServedFake, zookeeper_chroot: str, tmp_path: Path
+    orders: ServedFake, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
     """Neither on the screen, nor in what --debug adds. The service quotes a request's headers."""
     quoted = f"credential {ACCESS_KEY} {SECRETS['AWS_SESSION_TOKEN']}"
-    fake.model.faults.add(error("InvalidSignatureException", quoted), times=None)
-    ended = doctor(tmp_path, "--debug", "doctor", *place(fake, zookeeper_chroot))
+    orders.model.faults.add(error("InvalidSignatureException", quoted), times=None)
+    ended = doctor(tmp_path, "--debug", "doctor", *place(orders, zookeeper_chroot))
     assert ended.returncode == 1
     assert "InvalidSignatureException" in ended.stdout
     assert "the identity check must pass first" in ended.stdout
@@ -103,10 +80,10 @@ def test_a_failed_check_exits_with_1_and_shows_no_secret(
 
 
 def test_the_state_of_a_deleted_stream_is_a_failure(
-    fake: ServedFake, zookeeper_chroot: str, tmp_path: Path
+    orders: ServedFake, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
     """As after a local Kinesis was started again. Before a first run there is no state."""
-    before = doctor(tmp_path, "doctor", "--json", *place(fake, zookeeper_chroot))
+    before = doctor(tmp_path, "doctor", "--json", *place(orders, zookeeper_chroot))
     assert "etl has no stored state yet" in findings(before)["ZooKeeper", "state"]["sentence"]
     arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
     with closing(
@@ -114,7 +91,7 @@ def test_the_state_of_a_deleted_stream_is_a_failure(
     ) as store:
         store.ownership.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
         store.identity.bind(StreamIdentity(arn=arn, name="orders", created_ms=1_700_000_000_000))
-    after = doctor(tmp_path, "doctor", "--json", *place(fake, zookeeper_chroot))
+    after = doctor(tmp_path, "doctor", "--json", *place(orders, zookeeper_chroot))
     assert after.returncode == 1
     found = findings(after)["ZooKeeper", "state"]
     assert found["verdict"] == "failed"
@@ -129,17 +106,17 @@ def test_without_a_stream_or_a_zookeeper_this_machine_is_checked(tmp_path: Path)
 
 
 def test_a_secured_zookeeper_that_refuses_is_a_failure_without_the_password(
-    fake: ServedFake, certificate_zookeeper: SecureZookeeper, tmp_path: Path
+    orders: ServedFake, certificate_zookeeper: SecureZookeeper, tmp_path: Path
 ) -> None:
     """A wrong password; no certificate where the server wants one."""
     tmp_path.joinpath("password").write_text("marked-wrong-password")
     address = f"{certificate_zookeeper.tls}/doctor"
-    options = secured(certificate_zookeeper)
-    wrong = doctor(tmp_path, "--debug", "doctor", *place(fake, address), *options)
+    options = certificate_zookeeper.words("password")
+    wrong = doctor(tmp_path, "--debug", "doctor", *place(orders, address), *options)
     assert wrong.returncode == 1
     assert "does not accept" in wrong.stdout
     assert "zookeeperPasswordFile" in wrong.stdout
-    without = doctor(tmp_path, "doctor", "--json", *place(fake, address), *options[:4])
+    without = doctor(tmp_path, "doctor", "--json", *place(orders, address), *options[:4])
     assert without.returncode == 1
     found = findings(without)
     assert "zookeeperCertFile" in found["ZooKeeper", "ZooKeeper session"]["sentence"]
@@ -148,7 +125,7 @@ def test_a_secured_zookeeper_that_refuses_is_a_failure_without_the_password(
 
 @pytest.mark.spark
 def test_executors_are_looked_at(
-    fake: ServedFake, certificate_zookeeper: SecureZookeeper, tmp_path: Path
+    orders: ServedFake, certificate_zookeeper: SecureZookeeper, tmp_path: Path
 ) -> None:
     """In processes of their own, with what they reach, and this machine with the options of a job:
     the ZooKeeper wants a certificate. The secrets go there in no argument: the password's file is
@@ -162,8 +139,8 @@ def test_executors_are_looked_at(
         tmp_path,
         "doctor",
         "--json",
-        *place(fake, f"{certificate_zookeeper.tls}/doctor"),
-        *secured(certificate_zookeeper),
+        *place(orders, f"{certificate_zookeeper.tls}/doctor"),
+        *certificate_zookeeper.words("password"),
         *cluster,
         SPARK_LOCAL_IP="127.0.0.1",
     )
@@ -190,13 +167,11 @@ def test_ctrl_c_ends_the_job_that_looks_at_executors(tmp_path: Path) -> None:
     quiet = subprocess.DEVNULL
     with socket.create_server(("127.0.0.1", 0)) as silent:
         master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
-        command = command_line("doctor", "--master", master)
-        with subprocess.Popen(
-            command, cwd=tmp_path, env=environment(), stdout=quiet, stderr=quiet
-        ) as process:
+        command = ("doctor", "--master", master)
+        with running_cli(*command, cwd=tmp_path, stdout=quiet, stderr=quiet) as process:
             wait_until(has_job)
             process.send_signal(signal.SIGINT)
-        assert process.returncode == 130
+            assert process.wait(60) == 130
         wait_until(lambda: _has_ended(jobs[0]), timeout_s=10)
 
 

@@ -21,7 +21,7 @@ from kinesis_spout.testing.service import requests
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, fields_of, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.support.kinesis.services import ServedFake
 
@@ -47,11 +47,9 @@ def examined(
 
 
 @pytest.fixture
-def fake() -> Iterator[ServedFake]:
-    with serve() as served:
-        served.model.create("orders", shards=2)
-        served.model.put("orders", "key", b"data")
-        yield served
+def fake(orders: ServedFake) -> ServedFake:
+    orders.model.put("orders", "key", b"data")
+    return orders
 
 
 def test_a_stream_that_can_be_read_is_ok(fake: ServedFake) -> None:

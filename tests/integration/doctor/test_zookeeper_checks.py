@@ -7,17 +7,19 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
 from kinesis_spout.doctor.examination import examine
 from kinesis_spout.doctor.findings import Finding, Target, Verdict
 from state.errors import StoreUnavailableError
 from state.zookeeper.servers import ServerWords, ask_server, parse_words
+from tests.support.state.zookeeper import kazoo_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from kazoo.client import KazooClient
 
 OK, WARNING, FAILED, NOT_TRIED = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.NOT_TRIED
 SERVERS, SESSION = "ZooKeeper servers", "ZooKeeper session"
@@ -37,11 +39,8 @@ def by_name(address: str) -> dict[str, Finding]:
 
 @pytest.fixture
 def kazoo(zookeeper: str) -> Iterator[KazooClient]:
-    client = KazooClient(zookeeper)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with kazoo_client(zookeeper) as client:
+        yield client
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import logging
 import os
 import pickle
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -42,11 +41,16 @@ from kinesis_spout.programs import how_to_install
 from kinesis_spout.service.botocore_session import new_session
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.surroundings import for_executors
-from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
+from kinesis_spout.testing import FakeKinesis
 from state.position import TRIM_HORIZON, Position
 from tests.architecture.source_tree import ROOT
 from tests.support.certificates import Authority
-from tests.support.kinesis.services import create_stream, kinesis_client, serve
+from tests.support.kinesis.services import (
+    create_stream,
+    kinesis_client,
+    serve,
+    served_over_tls,
+)
 from tests.support.kinesis.stub_kinesis import (
     DATE,
     DATE_MS,
@@ -147,7 +151,6 @@ TRANSIENT = {
     "kms": error("KMSThrottlingException"),
     "creating": error("ResourceInUseException"),
     "internal": error("InternalFailureException", status=500),
-    "being created": error("ResourceInUseException"),
     "unavailable": Answer(503, b"<html>busy</html>"),
     "no-body": Answer(500, b""),
     "dropped": Answer(drop=True),
@@ -281,16 +284,11 @@ def test_pages_come_over_tls_from_an_endpoint_that_the_ca_bundle_vouches_for(
 ) -> None:
     """Without the bundle the error names it."""
     authority = Authority(tmp_path, "authority")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue("kinesis", "127.0.0.1"))
     fake = FakeKinesis()
     fake.create("orders")
     fake.put("orders", "k", b"one")
-    with FakeKinesisServer(fake) as server:
-        http = server._http
-        assert http is not None
-        http.socket = context.wrap_socket(http.socket, server_side=True)
-        aws = config_of(server.endpoint_url.replace("http:", "https:"))
+    with served_over_tls(fake, authority) as url:
+        aws = config_of(url)
         with (
             closing(KinesisClient(aws, StreamRef("orders"))) as client,
             pytest.raises(ConfigError, match="AWS_CA_BUNDLE"),
@@ -512,6 +510,7 @@ def data_read(cbor_client: KinesisClient) -> list[Any]:
         (cbor_error("ProvisionedThroughputExceededException"), ThrottledError),
         (cbor_error("InternalFailure", 500), ServiceUnavailableError),
         (Answer(500, b"\xff", CBOR), ServiceUnavailableError),
+        (Answer(body=b"\xff", headers=CBOR), MalformedResponseError),
     ],
 )
 def test_errors_in_cbor_are_those_of_json(
@@ -587,15 +586,6 @@ def test_by_default_cbor_is_asked_for_and_where_it_cannot_be_read_all_pages_are_
     assert kinds(stub_kinesis) == ["cbor-1.1", "json-1.1", "json-1.1"]
     (found,) = [one for one in caplog.records if said in one.getMessage()]
     assert found.levelno == level
-
-
-def test_a_page_that_cannot_be_read_stays_an_error_where_cbor_was_asked_for(
-    cbor_client: KinesisClient, stub_kinesis: StubKinesis
-) -> None:
-    stub_kinesis.answers("GetRecords", Answer(body=b"\xff", headers=CBOR))
-    with pytest.raises(MalformedResponseError):
-        data_read(cbor_client)
-    assert set(kinds(stub_kinesis)) == {"cbor-1.1"}
 
 
 NO_CBOR2 = "raise ModuleNotFoundError('no', name='cbor2')\n"
@@ -915,30 +905,22 @@ def reader_of(stub: StubKinesis, clock: Clock, **more: Any) -> closing[KinesisCl
 def test_credentials_that_are_refused_are_looked_up_again_at_once(
     stub_kinesis: StubKinesis, keys_file: Path, code: str
 ) -> None:
-    """A file that has other keys since is read again."""
+    """A file that has other keys since is read again. The first call waits for none: its keys were
+    wrong from the start.
+    """
     clock = WaitlessClock()
+    stub_kinesis.answers("GetRecords", error(code))
+    with reader_of(stub_kinesis, clock) as client, pytest.raises(CredentialsError):
+        client.get_records("it", 1)
+    assert keys_in(stub_kinesis) == ["OLD"]
     stub_kinesis.answers("GetRecords", page(b"a"))
     with reader_of(stub_kinesis, clock) as client:
         client.get_records("it", 1)
         write_keys(keys_file, "NEW")
         stub_kinesis.answers("GetRecords", error(code), page(b"a"))
         assert client.get_records("it", 1).count == 1
-    assert keys_in(stub_kinesis) == ["OLD", "OLD", "NEW"]
+    assert keys_in(stub_kinesis)[1:] == ["OLD", "OLD", "NEW"]
     assert clock.sleeps == []
-
-
-@pytest.mark.usefixtures("keys_file")
-@pytest.mark.parametrize("code", REFUSALS)
-def test_the_first_call_does_not_wait_for_other_credentials(
-    stub_kinesis: StubKinesis, code: str
-) -> None:
-    """They were wrong from the start."""
-    clock = WaitlessClock()
-    stub_kinesis.answers("GetRecords", error(code))
-    with reader_of(stub_kinesis, clock) as client, pytest.raises(CredentialsError):
-        client.get_records("it", 1)
-    assert clock.sleeps == []
-    assert keys_in(stub_kinesis) == ["OLD"]
 
 
 @pytest.mark.parametrize("process", ["driver", "executor"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from state.retry_policy import RetryPolicy
 from tests.support.spout.spouts import spout_on
 
@@ -34,12 +32,6 @@ def read(fake: ServedFake, **settings: Any) -> list[str]:
             emission.ack()
         assert spout.has_ended
     return texts
-
-
-@pytest.fixture
-def orders(fake_kinesis: ServedFake) -> ServedFake:
-    fake_kinesis.model.create("orders", shards=2)
-    return fake_kinesis
 
 
 def test_now_is_what_was_there_when_the_spout_was_opened(orders: ServedFake) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from kinesis_spout.service.consumers import ConsumerRegistry, OwnConsumer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.position import TRIM_HORIZON
 from tests.support.certificates import Authority
+from tests.support.kinesis.services import served_over_tls
 from tests.support.kinesis.stub_kinesis import config_of
 from tests.support.spout.spouts import spout_on
 
@@ -57,67 +57,30 @@ def own(client: KinesisClient, **named: Any) -> OwnConsumer:
     return OwnConsumer(client, **({"name": "me", "arn": None} | named), clock=SystemClock())
 
 
-def test_events_come_with_what_botocore_would_say(
-    orders: ServedFake, client: KinesisClient
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_subscription_is_closed_by_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
-    """Records, the tip, the continuation number and the service's time; the end has children."""
-    orders.model.put("orders", "k", b"one")
-    subscription = own(client).subscribe(SHARD, TRIM_HORIZON)
-    event = subscription.next_event()
-    assert event is not None
-    lists = event.page.columns.lists()
-    assert (lists.keys, lists.data, event.page.millis_behind_latest) == (["k"], [b"one"], 0)
-    assert event.page.continuation == event.page.last
-    assert event.page.service_time_ms is not None
-    assert abs(event.page.service_time_ms - SystemClock().now_ms()) < 5_000
-    orders.model.split("orders", SHARD)
-    last = subscription.next_event()
-    assert last is not None
-    assert (last.page.continuation, len(last.page.child_shards)) == (None, 2)
-    assert subscription.next_event() is None
-    subscription.release()
-
-
-def test_a_subscription_is_closed_by_another_thread(client: KinesisClient) -> None:
-    """A read that waits ends at once."""
-    subscription = own(client).subscribe(SHARD, TRIM_HORIZON)
-    assert subscription.next_event() is not None
-    timer = threading.Timer(0.1, subscription.close)
-    timer.start()
-    began_s = SystemClock.monotonic_s()
-    assert subscription.next_event() is None
-    assert SystemClock.monotonic_s() - began_s < 3
-    timer.join()
-    subscription.release()
-
-
-def test_a_subscription_over_tls_is_closed_by_another_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As often as not in the middle of a read."""
+    """A read that waits ends at once; over TLS as often as not in the middle of a read."""
     authority = Authority(tmp_path, "authority")
     monkeypatch.setenv("AWS_CA_BUNDLE", authority.file)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue("kinesis", "127.0.0.1"))
     fake = FakeKinesis()
     fake.create("orders")
-    with FakeKinesisServer(fake) as server:
-        http = server._http
-        assert http is not None
-        http.socket = context.wrap_socket(http.socket, server_side=True)
-        url = server.endpoint_url.replace("http:", "https:")
-        with closing(KinesisClient(config_of(url), StreamRef("orders"))) as client:
-            news = threading.Event()
-            consumer = own(client)
-            feed = ThreadFeed.start(
-                SHARD, lambda: consumer.subscribe(SHARD, TRIM_HORIZON), news.set
-            )
-            assert news.wait(PATIENCE_S)
-            assert feed.take() is not None
-            feed.close()
-            feed.thread.join(3)
-            assert not feed.thread.is_alive()
-            assert feed.error is None
+    with ExitStack() as stack:
+        if scheme == "https":
+            url = stack.enter_context(served_over_tls(fake, authority))
+        else:
+            url = stack.enter_context(FakeKinesisServer(fake)).endpoint_url
+        client = KinesisClient(config_of(url), StreamRef("orders"))
+        consumer = own(stack.enter_context(closing(client)))
+        news = threading.Event()
+        feed = ThreadFeed.start(SHARD, lambda: consumer.subscribe(SHARD, TRIM_HORIZON), news.set)
+        assert news.wait(PATIENCE_S)
+        assert feed.take() is not None
+        feed.close()
+        feed.thread.join(3)
+        assert not feed.thread.is_alive()
+        assert feed.error is None
 
 
 def test_a_half_open_connection_counts_as_broken(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections import defaultdict
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +28,7 @@ from tests.support.certificates import Authority
 from tests.support.spark.source import APPLICATION, STREAM
 from tests.support.state.secure_zookeeper import OTHER_PASSWORD, OTHER_USER, PASSWORD, USER
 from tests.support.state.state_stores import IDENTITY, OWNER, log_of, plan, state_at
-from tests.support.state.zookeeper import wait_until
+from tests.support.state.zookeeper import kazoo_client, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,17 +85,6 @@ def use(store: ZookeeperStateStore) -> None:
     store.plans.append_log(made.plan_id, 0, log_of(3), None)
     assert store.plans.read_log(made.plan_id, 0).log == log_of(3)
     assert [stored.state for stored in store.shard_states.load().values()] == [state_at(10)]
-
-
-@contextmanager
-def other_program(server: str, **auth: Any) -> Iterator[Any]:
-    client = KazooClient(server, **auth)
-    client.start()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def nodes_below(client: Any, path: str) -> list[str]:
@@ -160,7 +149,7 @@ def test_every_node_that_is_created_belongs_to_its_creator(
     with (
         closing(spout),
         closing(job),
-        other_program(tls_zookeeper.plain, auth_data=own_auth) as own,
+        kazoo_client(tls_zookeeper.plain, auth_data=own_auth) as own,
     ):
         use(job)
         nodes = nodes_below(own, f"/{chroot}")
@@ -332,16 +321,11 @@ def test_lists_that_were_changed_by_hand_are_read(
     assert {one.writers for one in access.values()} == {frozenset({"anyone"})}
     (path,) = (one for one in access if one.endswith("/state"))
     assert any(one.endswith("/epoch") for one in access)
-    client = KazooClient(hosts=zookeeper)
-    client.start()
-    try:
-        ann = make_digest_acl("ann", "secret", read=True, write=True)
+    ann = make_digest_acl("ann", "secret", read=True, write=True)
+    with kazoo_client(zookeeper) as client:
         client.set_acls(path, [ann, *READ_ACL_UNSAFE])
-        changed = open_to_all.view.read_access([SHARD])[path]
-        assert (changed.writers, changed.keepers) == (frozenset({"digest ann"}), frozenset())
-    finally:
-        client.stop()
-        client.close()
+    changed = open_to_all.view.read_access([SHARD])[path]
+    assert (changed.writers, changed.keepers) == (frozenset({"digest ann"}), frozenset())
     assert path.startswith("/" + zookeeper_chroot.partition("/")[2])
     (stored,) = open_to_all.shard_states.load().values()
     with pytest.raises(StoreAccessError, match="denies access"):

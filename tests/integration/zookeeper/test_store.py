@@ -101,29 +101,6 @@ def test_a_dead_process_elsewhere_is_waited_for(
     assert owner.pid == os.getpid()
 
 
-def test_the_embedded_server_is_started_again_for_its_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store that names the directory finds the server even after a stop in between. While it
-    cannot be started, the store is unavailable, as any other that is down.
-    """
-    directory = tmp_path / "zookeeper"
-    store = open_store(f"embedded:{directory}", operation_timeout_s=60.0)
-    try:
-        store.ownership.acquire(this_process(0), timeout_s=10)
-        known = store.shard_states.save([StateChange(None, state_at(1))])[0]
-        stop(directory)
-        with monkeypatch.context() as without_java:
-            without_java.setenv("PATH", str(tmp_path))
-            without_java.delenv("JAVA_HOME", raising=False)
-            with pytest.raises(StoreUnavailableError, match=r"needs Java.*; install Java"):
-                store.shard_states.load()
-        assert store.shard_states.save([StateChange(known, state_at(2))])[0].version == 1
-    finally:
-        store.close()
-        stop(directory)
-
-
 def of_source(address: str) -> StoreTopics:
     source = KinesisSource(
         stream="flights", application="app", zookeeper=address, region="us-east-1"
@@ -140,22 +117,31 @@ def of_spout(address: str) -> StoreTopics:
 
 @pytest.mark.parametrize("opened", [of_source, of_spout])
 def test_a_consumer_knows_the_embedded_server_by_its_directory(
-    tmp_path: Path, opened: Callable[[str], StoreTopics]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Callable[[str], StoreTopics]
 ) -> None:
-    """So it starts the server again, and so does the command that an error names."""
+    """So it starts the server again, and so does the command that an error names. While it cannot
+    be started, the store is unavailable, as any other that is down.
+    """
     directory = tmp_path / "zookeeper"
     store = opened(f"embedded:{directory}")
 
     def is_reached() -> bool:
         try:
-            return store.shard_states.load() == {}
+            return known.state.shard_id in store.shard_states.load()
         except StoreUnavailableError:
             return False
 
     try:
         store.ownership.acquire(this_process(0), timeout_s=10)
+        known = store.shard_states.save([StateChange(None, state_at(1))])[0]
         stop(directory)
+        with monkeypatch.context() as without_java:
+            without_java.setenv("PATH", str(tmp_path))
+            without_java.delenv("JAVA_HOME", raising=False)
+            with pytest.raises(StoreUnavailableError, match=r"needs Java.*; install Java"):
+                store.shard_states.load()
         wait_until(is_reached, 120)
+        assert store.shard_states.save([StateChange(known, state_at(2))])[0].version == 1
         first = StreamIdentity(arn="arn:flights", name="flights", created_ms=1)
         store.identity.bind(first)
         with pytest.raises(StreamMismatchError, match=f"--zookeeper embedded:{directory}`"):

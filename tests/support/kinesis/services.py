@@ -4,6 +4,7 @@ free loopback port.
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kinesis_spout.clock import Clock
+    from tests.support.certificates import Authority
 
 REGION = "us-east-1"
 ACCESS_KEY = "AKIDEXAMPLE"
@@ -68,7 +70,6 @@ def _session() -> boto3.session.Session:
 def kinesis_client(
     endpoint_url: str,
     *,
-    access_key: str = ACCESS_KEY,
     max_attempts: int = 1,
     read_timeout_s: int = 20,
 ) -> Iterator[Any]:
@@ -79,7 +80,7 @@ def kinesis_client(
         "kinesis",
         endpoint_url=endpoint_url,
         region_name=REGION,
-        aws_access_key_id=access_key,
+        aws_access_key_id=ACCESS_KEY,
         aws_secret_access_key=SECRET_KEY,
         config=Config(
             retries={"total_max_attempts": max_attempts, "mode": "standard"},
@@ -192,6 +193,25 @@ def fake_kinesis() -> Iterator[ServedFake]:
     """A FakeKinesis of the test's own, on the machine's clock, served over HTTP."""
     with serve() as fake:
         yield fake
+
+
+@pytest.fixture
+def orders(fake_kinesis: ServedFake) -> ServedFake:
+    """The same with a stream `orders`, which has two shards."""
+    fake_kinesis.model.create("orders", shards=2)
+    return fake_kinesis
+
+
+@contextmanager
+def served_over_tls(fake: FakeKinesis, authority: Authority) -> Iterator[str]:
+    """The endpoint of a fake whose certificate this authority has signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("kinesis", "127.0.0.1"))
+    with FakeKinesisServer(fake) as server:
+        http = server._http
+        assert http is not None
+        http.socket = context.wrap_socket(http.socket, server_side=True)
+        yield server.endpoint_url.replace("http:", "https:")
 
 
 @contextmanager

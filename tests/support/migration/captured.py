@@ -15,9 +15,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kazoo.client import KazooClient
-
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.state.zookeeper import kazoo_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,14 +102,9 @@ def storm_spout_state(model: FakeKinesis, zookeeper: str, root: str) -> None:
         "shardId-000000000003/state": '{"checkpoint":""}',
     }
     server, _, chroot = zookeeper.partition("/")
-    client = KazooClient(server)
-    client.start()
-    try:
+    with kazoo_client(server) as client:
         for path, text in values.items():
             client.create(f"/{chroot}{root}/{path}", text.encode(), makepath=True)
-    finally:
-        client.stop()
-        client.close()
 
 
 def progress_of(model: FakeKinesis) -> str:

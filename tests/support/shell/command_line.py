@@ -4,21 +4,18 @@ or within this one, which takes a tenth of the time.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import signal
 import subprocess
 import sys
-import tomllib
 from contextlib import chdir, contextmanager
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryFile, mkdtemp
-from typing import IO, TYPE_CHECKING
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any
 
 import kinesis_spout
 from kinesis_spout.cli import entry
-from kinesis_spout.cli.main import COMMAND_GROUP
+from kinesis_spout.processes import kill_family
 from tests.support.spark.spark_classes import quick_jvm
 
 if TYPE_CHECKING:
@@ -39,11 +36,7 @@ def environment(**changes: str) -> dict[str, str]:
     configuration.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    path = [
-        str(ROOT),
-        *(str(folder) for folder in _entry_points()),
-        *kept.get("PYTHONPATH", "").split(os.pathsep),
-    ]
+    path = [str(ROOT), *kept.get("PYTHONPATH", "").split(os.pathsep)]
     plain = {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -84,6 +77,22 @@ def run_cli(
         check=False,
     )
     return _completed(ended.returncode, ended.stdout, ended.stderr)
+
+
+@contextmanager
+def running_cli(
+    *arguments: str, cwd: Path | None = None, variables: dict[str, str] | None = None, **pipes: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own. It is killed at the end if it still runs, with all that
+    it has started. `variables`: of its environment.
+    """
+    with subprocess.Popen(
+        command_line(*arguments), cwd=cwd, env=environment(**(variables or {})), text=True, **pipes
+    ) as process:
+        try:
+            yield process
+        finally:
+            kill_family(process)
 
 
 def call_cli(
@@ -168,26 +177,3 @@ def without_waits(said: str) -> str:
     lines = said.splitlines(keepends=True)
     waits = ("note: still waiting", "note: the wait ended")
     return "".join(line for line in lines if not line.startswith(waits))
-
-
-@cache
-def _entry_points() -> tuple[Path, ...]:
-    """A folder that declares pyproject's entry points, for checkouts where the project is not
-    installed.
-    """
-    if importlib.metadata.entry_points(group=COMMAND_GROUP):
-        return ()
-    project = tomllib.loads(
-        (Path(__file__).resolve().parents[3] / "pyproject.toml").read_text(encoding="utf-8")
-    )["project"]
-    folder = Path(mkdtemp(prefix="kinesis-spout-entry-points-"))
-    info = folder / f"kinesis_spout-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    lines = [
-        f"{name} = {target}" for name, target in project["entry-points"][COMMAND_GROUP].items()
-    ]
-    (info / "entry_points.txt").write_text("\n".join([f"[{COMMAND_GROUP}]", *lines, ""]))
-    return (folder,)

@@ -6,15 +6,14 @@ import json
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support.shell.command_line import call_cli, command_line, environment
+from tests.support.shell.command_line import call_cli, running_cli
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from tests.support.kinesis.services import ServedFake
 
@@ -58,40 +57,17 @@ def connection(fake: ServedFake) -> dict[str, str]:
     }
 
 
-def run(
-    fake: ServedFake,
-    *arguments: str,
-    stdin: bytes = b"",
-    variables: dict[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end, within this process. `variables`: additional environment
-    variables.
-    """
-    return call_cli(
-        *arguments, cwd=Path.cwd(), stdin=stdin, **connection(fake), **(variables or {})
-    )
+def run(fake: ServedFake, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    """Run the command to its end, within this process."""
+    return call_cli(*arguments, cwd=Path.cwd(), stdin=stdin, **connection(fake))
 
 
-@contextmanager
 def running(
-    fake: ServedFake, *arguments: str, variables: dict[str, str] | None = None, **pipes: Any
-) -> Iterator[subprocess.Popen[str]]:
-    """The command with pipes. It is killed at the end if it still runs. `variables`: additional
-    environment variables.
-    """
-    with subprocess.Popen(
-        command_line(*arguments),
-        env=environment(**connection(fake), **(variables or {})),
-        **(
-            {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | pipes
-        ),
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
+    fake: ServedFake, *arguments: str, **pipes: Any
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """The command with pipes."""
+    all_pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | pipes
+    return running_cli(*arguments, variables=connection(fake), **all_pipes)
 
 
 def lines_of(text: str) -> list[dict[str, Any]]:

@@ -89,14 +89,11 @@ class Shell:
 
     def consume(self) -> list[str]:
         """What the application reads, up to now."""
-        ended = self.run_consume()
+        named = ("--application", "etl", "--zookeeper", self.zookeeper)
+        start = ("--from", "TRIM_HORIZON", "--until", "now")
+        ended = self.run("consume", "orders", *named, *start, *self.endpoint)
         assert ended.returncode == 0, ended.stderr
         return [json.loads(line)["data"] for line in ended.stdout.splitlines()]
-
-    def run_consume(self, *arguments: str) -> CompletedProcess[str]:
-        named = ("--application", "etl", "--zookeeper", self.zookeeper)
-        start = ("--from", "TRIM_HORIZON", "--until", "now", *arguments)
-        return self.run("consume", "orders", *named, *start, *self.endpoint)
 
     def put(self, *data: str) -> list[str]:
         """The new records' sequence numbers."""

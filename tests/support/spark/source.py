@@ -150,9 +150,9 @@ class StreamUnderTest:
             told = store.runs.read().get(None)
             return told is not None and told.newest is not None and told.newest.tells_errors
 
-    def last_end(self, application: str = APPLICATION) -> str | None:
+    def last_end(self) -> str | None:
         """What the last run that ended has told of its end."""
-        with self._store(application) as store:
+        with self._store(APPLICATION) as store:
             ends = [run.end for log in store.runs.read().values() for run in log.runs if run.end]
             return ends[-1].says if ends else None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_job.options import OPTIONS
 from state.zookeeper.embedded import answers, free_port, server_command
 from state.zookeeper.security import ZookeeperSecurity
 from tests.support.certificates import Authority
@@ -45,6 +46,24 @@ class SecureZookeeper:
             "key_file": self.client_key,
         }
         return ZookeeperSecurity(**given | changes)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Of a source, for a client with a certificate and SASL; without the password."""
+        return {
+            "zookeeper_tls": True,
+            "zookeeper_ca_file": self.authority.file,
+            "zookeeper_cert_file": self.client_cert,
+            "zookeeper_key_file": self.client_key,
+            "zookeeper_auth": "sasl",
+            "zookeeper_user": USER,
+        }
+
+    def words(self, password_file: str) -> list[str]:
+        """The same on a command line."""
+        given = self.fields | {"zookeeper_tls": "true", "zookeeper_password_file": password_file}
+        pairs = (f"{OPTIONS[name].name}={value}" for name, value in given.items())
+        return [word for pair in pairs for word in ("--option", pair)]
 
 
 _CONFIG = """\

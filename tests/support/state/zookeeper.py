@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import uuid
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from state.zookeeper.embedded import Running, ensure_running, read_running, stop
 from tests.support.state.state_stores import StoreWorld, memory_world, zookeeper_world
@@ -34,6 +36,18 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def zookeeper_chroot(zookeeper: str) -> str:
     """A connect string with a chroot that no other test uses: `127.0.0.1:<port>/test-<id>`."""
     return f"{zookeeper}/test-{uuid.uuid4().hex}"
+
+
+@contextmanager
+def kazoo_client(address: str, **auth: Any) -> Iterator[Any]:
+    """A connection of another program."""
+    client = KazooClient(address, **auth)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 @pytest.fixture(params=["memory", "zookeeper"])
