@@ -134,46 +134,30 @@ def test_payloads_that_grow_are_handed_on_in_small_parts() -> None:
 @pytest.mark.spark
 @every_scheme
 def test_spark_gives_the_same_as_python(spark: SparkSession, case: SchemeCase) -> None:
-    """Value by value, class by class, reason by reason; and the frame of `parsed` has a row for
-    each row of a record, with the record's columns, or one with its reason.
+    """Value by value, class by class, reason by reason; a record without data has a reason, too,
+    though Kinesis never delivers it. The frame of `parsed` has a row for each row of a record, with
+    the record's columns, or one with its reason. Its `value` has the types of `schema_ddl` and the
+    names of `fields`.
     """
     payloads = payloads_of(case)
     scheme = case.scheme
     found = columns(spark, scheme, payloads)
     assert disagreements(scheme, payloads, found) == []
     frame = spark.createDataFrame(
-        [(index, bytearray(payload)) for index, payload in enumerate(payloads)],
+        [(-1, None), *((index, bytearray(payload)) for index, payload in enumerate(payloads))],
         "i INT, data BINARY",
     )
-    rows = parsed(frame, scheme).selectExpr("i", "parsed.malformed AS reason").collect()
-    expected = [
-        (index, reason)
-        for index, (value, reason) in enumerate(found)
-        for _ in (value if gives_many(scheme) and reason is None else [reason])
-    ]
-    assert sorted(map(tuple, rows), key=repr) == sorted(expected, key=repr)
-
-
-@pytest.mark.spark
-@every_scheme
-def test_a_scheme_declares_the_types_of_its_column(spark: SparkSession, case: SchemeCase) -> None:
-    """`{value, malformed}`: its `value` has the types of `schema_ddl` and the names of `fields`."""
-    scheme = case.scheme
-    frame = spark.createDataFrame([], "data BINARY")
+    outcome = parsed(frame, scheme)
     declared = f"value STRUCT<{scheme.schema_ddl}>, malformed STRING"
     expected = spark.createDataFrame([], declared).schema
-    outcome = parsed(frame, scheme).select("parsed.*").schema
-    assert [one.dataType.simpleString() for one in outcome] == [
+    assert [one.dataType.simpleString() for one in outcome.select("parsed.*").schema] == [
         one.dataType.simpleString() for one in expected
     ]
     assert tuple(expected["value"].dataType.names) == scheme.fields  # type: ignore[attr-defined]  # a StructType
-
-
-@pytest.mark.spark
-@every_scheme
-def test_a_record_without_data_is_malformed(spark: SparkSession, case: SchemeCase) -> None:
-    """SQL NULL has a reason as well, though Kinesis never delivers it."""
-    frame = spark.createDataFrame([(None,)], "data BINARY")
-    row = parsed(frame, case.scheme).select("parsed.*").first()
-    assert row is not None
-    assert tuple(row) == (None, "the record has no data")
+    rows = outcome.selectExpr("i", "parsed.malformed", "parsed.value IS NULL").collect()
+    wanted = [(-1, "the record has no data", True)] + [
+        (index, reason, reason is not None)
+        for index, (value, reason) in enumerate(found)
+        for _ in (value if gives_many(scheme) and reason is None else [reason])
+    ]
+    assert sorted(map(tuple, rows), key=repr) == sorted(wanted, key=repr)

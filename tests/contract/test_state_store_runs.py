@@ -65,21 +65,15 @@ def test_another_process_may_end_a_run_and_the_first_error_counts(store_world: S
     assert store.runs.read()[None].newest == replace(RUN, end=END)
 
 
-def test_what_it_waits_for_is_of_the_newest_run_alone(store_world: StoreWorld) -> None:
-    store = owned(store_world)
-    store.runs.begin(RUN)
-    store.runs.amend(OWNER, lambda log: replace(log, hold=Hold(kind=FULL, since_ms=5)))
-    assert store.runs.read()[None].hold == Hold(kind=FULL, since_ms=5)
-    store.runs.begin(replace(RUN, owner=replace(OWNER, since_ms=8)))
-    assert store.runs.read()[None].hold is None
-
-
-def test_a_loss_stays_known_when_further_runs_begin(store_world: StoreWorld) -> None:
+def test_what_a_run_waits_for_ends_with_it_and_a_loss_stays_known(store_world: StoreWorld) -> None:
     store, loss = owned(store_world), Loss(time_ms=5, says="records may be lost")
+    hold = Hold(kind=FULL, since_ms=5)
     store.runs.begin(RUN)
-    store.runs.amend(OWNER, lambda log: replace(log, losses=(loss,)))
+    store.runs.amend(OWNER, lambda log: replace(log, hold=hold, losses=(loss,)))
+    assert store.runs.read()[None].hold == hold
     store.runs.begin(replace(RUN, owner=replace(OWNER, since_ms=8)))
-    assert store_world.open().runs.read()[None].losses == (loss,)
+    newest = store_world.open().runs.read()[None]
+    assert (newest.hold, newest.losses) == (None, (loss,))
 
 
 def test_an_owner_of_two_tasks_adds_to_the_run_of_each(store_world: StoreWorld) -> None:

@@ -1,15 +1,14 @@
-"""Both halves of each scheme agree on the same bytes, and bytes that Spark alone would accept
-wrongly are malformed.
+"""Both halves of JsonScheme agree on every value in every type, and texts that Spark alone would
+accept wrongly are malformed. Any bytes, with every scheme: `tests/contract/test_schemes.py`.
 """
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scheme import KPL_MAGIC, JsonScheme, RawScheme, TextScheme, parsed
+from scheme import JsonScheme, RawScheme, TextScheme, parsed
 from tests.support.outcomes.scheme_agreement import columns, disagreements
 
 if TYPE_CHECKING:
@@ -18,35 +17,6 @@ if TYPE_CHECKING:
     from scheme import RecordScheme
 
 pytestmark = pytest.mark.spark
-
-AGGREGATE = KPL_MAGIC + b"\x0a\x03key" + hashlib.md5(b"\x0a\x03key", usedforsecurity=False).digest()
-EMPTY_AGGREGATE = KPL_MAGIC + hashlib.md5(b"", usedforsecurity=False).digest()
-
-BYTES = [
-    b"",
-    b"plain",
-    b"a\x00b",
-    b"\x00",
-    b"\xef\xbb\xbfwith a mark",
-    "Zürich \N{GRINNING FACE}".encode(),
-    b"\xff",
-    b"caf\xe9",
-    b"\xc0\x80",
-    b"\xe0\x80\x80",
-    b"\xed\xa0\x80",
-    b"\xed\xa0\xbd\xed\xb8\x80",
-    b"\xf4\x90\x80\x80",
-    b"\xf0\x9f\x98",
-    b"\xf8\x88\x80\x80\x80",
-    KPL_MAGIC,
-    KPL_MAGIC + b"own",
-    KPL_MAGIC + b"\x00" * 16,
-    AGGREGATE,
-    AGGREGATE[:-1] + b"\x00",
-    AGGREGATE + b"\x00",
-    b"x" + AGGREGATE,
-    EMPTY_AGGREGATE,
-]
 
 DDL = (
     "id BIGINT, i INT, sm SMALLINT, t TINYINT, s STRING, b BOOLEAN, f FLOAT, d DOUBLE, dec "
@@ -160,58 +130,33 @@ TEXTS = [
 ]
 
 
-def _json_payloads() -> list[bytes]:
+@pytest.fixture(scope="module")
+def on_spark(spark: SparkSession) -> list[tuple[bytes, tuple[Any, str | None]]]:
+    """Payloads, and what Spark makes of them: each number, string and composite as each of the
+    schema's types, and whole texts: valid JSON, nearly valid, or not JSON.
+    """
     values = [*NUMBERS, *COMPOSITES, *(f'"{text}"' for text in STRINGS)]
-    return [
+    payloads = [
         *(f'{{"{name}": {value}}}'.encode() for name in JSON.fields for value in values),
         *(text.encode() for text in TEXTS),
-        *BYTES,
     ]
+    return list(zip(payloads, columns(spark, JSON, payloads), strict=True))
 
 
-class OnSpark(NamedTuple):
-    """What Spark makes of payloads with a scheme."""
-
-    scheme: RecordScheme
-    payloads: list[bytes]
-    found: list[tuple[Any, str | None]]
-
-
-@pytest.fixture(scope="module")
-def json_on_spark(spark: SparkSession) -> OnSpark:
-    """Each number, string and composite as each of the schema's types, and whole texts: valid JSON,
-    nearly valid, or not JSON.
-    """
-    payloads = _json_payloads()
-    return OnSpark(JSON, payloads, columns(spark, JSON, payloads))
-
-
-@pytest.fixture(scope="module")
-def all_on_spark(spark: SparkSession, json_on_spark: OnSpark) -> list[OnSpark]:
-    """The others with invalid UTF-8, overlong forms, encoded surrogates, NUL, marks, empty
-    payloads, aggregates and payloads that only resemble them.
-    """
-    others = (RawScheme(), TextScheme())
-    return [json_on_spark, *(OnSpark(one, BYTES, columns(spark, one, BYTES)) for one in others)]
-
-
-def test_both_halves_agree_about_every_kind_of_bytes_and_every_value_in_every_type(
-    all_on_spark: list[OnSpark],
+def test_both_halves_agree_about_every_value_in_every_type(
+    on_spark: list[tuple[bytes, tuple[Any, str | None]]],
 ) -> None:
-    assert [disagreements(*one) for one in all_on_spark] == [[], [], []]
+    assert disagreements(JSON, *zip(*on_spark, strict=True)) == []
 
 
 def test_ansi_mode_time_zone_and_the_default_type_of_times_change_nothing(
-    spark: SparkSession, json_on_spark: OnSpark
+    spark: SparkSession, on_spark: list[tuple[bytes, tuple[Any, str | None]]]
 ) -> None:
     """No setting of the session changes the meaning of a payload, and none makes a bad record fail
     the query.
     """
-    expected = [
-        (payload, found)
-        for payload, found in zip(json_on_spark.payloads, json_on_spark.found, strict=True)
-        if b"0001-01-01T" not in payload  # New York's year 0 cannot be collected
-    ]
+    # New York's year 0 cannot be collected.
+    expected = [one for one in on_spark if b"0001-01-01T" not in one[0]]
     ansi = str(spark.conf.get("spark.sql.ansi.enabled"))
     try:
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")

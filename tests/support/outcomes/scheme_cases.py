@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from scheme import KPL_MAGIC, JsonScheme, PayloadError, PayloadScheme, RawScheme, TextScheme
@@ -13,7 +14,7 @@ from tests.support.outcomes.avro_cases import AVRO_CASES
 from tests.support.outcomes.glue_cases import GLUE_CASES
 from tests.support.outcomes.payload_cases import PAYLOAD_CASES
 from tests.support.outcomes.protobuf_cases import PROTOBUF_CASES
-from tests.support.outcomes.scheme_case import SchemeCase
+from tests.support.outcomes.scheme_case import AGGREGATE, SchemeCase
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,13 @@ NOISE = (
     b'{"a":' * 100_000,
     b'"' + b"\\ud800" * 10_000 + b'"',
     b"9" * 500_000,
-    KPL_MAGIC,
+    # Invalid UTF-8, overlong forms, encoded surrogates; what only resembles an aggregate, and one
+    # without records.
+    *(b"a\x00b", b"caf\xe9", b"\xe0\x80\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\xf4\x90\x80\x80"),
+    *(b"\xf0\x9f\x98", b"\xf8\x88\x80\x80\x80", b"\xef\xbb\xbfwith a mark"),
+    *(KPL_MAGIC, KPL_MAGIC + b"own", KPL_MAGIC + b"\x00" * 16),
+    *(AGGREGATE[:-1] + b"\x00", AGGREGATE + b"\x00", b"x" + AGGREGATE),
+    KPL_MAGIC + hashlib.md5(b"", usedforsecurity=False).digest(),
 )
 
 CASES = (
