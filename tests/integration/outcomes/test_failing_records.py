@@ -36,24 +36,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_record_for_which_the_condition_is_null_fails_too(spark: SparkSession) -> None:
-    """Rejected, where the others are. All columns of the rest are there."""
-    rest: list[int] = []
-
-    def process(batch: AckedBatch) -> None:
-        rows = batch.df.withColumn("n", F.expr("try_cast(CAST(data AS STRING) AS INT)"))
-        good = batch.fail_where(rows, "n < 0", reason="negative total", retry=False)
-        rest.extend(row.n for row in good.collect())
-
-    batch = run_batch(source_frame(spark, ["1", "-1", "no number", "4"]), process)
-    assert {number: batch.reason(number) for number in batch.failed_numbers} == {
-        1: "negative total",
-        2: "negative total (the condition is NULL)",
-    }
-    assert {one.outcome for one in batch.failures.values()} == {Outcome.REJECT}
-    assert rest == [1, 4]
-
-
 def test_records_fail_by_id_row_and_frame_and_are_retried(
     tracked_batches: TrackedBatches,
 ) -> None:
@@ -80,24 +62,34 @@ def test_records_fail_by_id_row_and_frame_and_are_retried(
     assert tracked_batches.unresolved() == {}
 
 
-def test_a_record_of_several_rows_fails_as_a_whole(spark: SparkSession) -> None:
+def test_a_record_fails_as_a_whole_where_the_condition_holds_for_a_row_or_is_null(
+    spark: SparkSession,
+) -> None:
     """So `fail_where` returns none of its rows, and all columns of the others."""
-    frame = source_frame(spark, ["a", "b"])
-    rest: list[tuple[bytes, int]] = []
+    rest: list[tuple[int, int]] = []
 
     def process(batch: AckedBatch) -> None:
-        parts = F.explode(F.array(*map(F.lit, range(3))))
-        rows = batch.df.withColumn("part", parts)
-        good = batch.fail_where(rows, "data = CAST('b' AS BINARY) AND part = 1", "half bad")
+        rows = batch.df.withColumn("n", F.expr("try_cast(CAST(data AS STRING) AS INT)"))
+        rows = rows.withColumn("part", F.explode(F.array(*map(F.lit, range(3)))))
+        good = batch.fail_where(rows, "n < 0 AND part = 1", reason="negative total", retry=False)
         assert good.columns == rows.columns
-        rest.extend((bytes(row.data), row.part) for row in good.collect())
+        rest.extend((row.n, row.part) for row in good.collect())
 
-    assert run_batch(frame, process).failed_numbers == {1}
-    assert rest == [(b"a", 0), (b"a", 1), (b"a", 2)]
+    batch = run_batch(source_frame(spark, ["1", "-1", "no number", "4"]), process)
+    assert {number: batch.reason(number) for number in batch.failed_numbers} == {
+        1: "negative total",
+        2: "negative total (the condition is NULL)",
+    }
+    assert {one.outcome for one in batch.failures.values()} == {Outcome.REJECT}
+    assert rest == [(n, part) for n in (1, 4) for part in range(3)]
 
 
-def test_a_record_of_another_batch_cannot_be_failed(spark: SparkSession) -> None:
-    """Then the call fails no record at all."""
+def test_records_of_their_batch_are_failed_before_its_end_or_it_is_an_error(
+    spark: SparkSession,
+) -> None:
+    """As by a thread for which the function has not waited: the records have been acked. A call
+    with a record of another batch fails no record at all.
+    """
 
     def process(batch: AckedBatch) -> None:
         with pytest.raises(ValueError, match="shardId-000000000009:5:1 is not in this batch"):
@@ -107,14 +99,8 @@ def test_a_record_of_another_batch_cannot_be_failed(spark: SparkSession) -> None
             with pytest.raises(ValueError, match=f"batch.fail was called with {kind}; pass"):
                 batch.fail(wrong, "wrong")
 
-    assert run_batch(source_frame(spark, ["a"]), process).failed_numbers == set()
-
-
-def test_records_are_failed_before_the_end_of_their_batch_or_it_is_an_error(
-    spark: SparkSession,
-) -> None:
-    """As by a thread for which the function has not waited: the records have been acked."""
-    batch = run_batch(source_frame(spark, ["a"]), lambda batch: batch.df.count())
+    batch = run_batch(source_frame(spark, ["a"]), process)
+    assert batch.failed_numbers == set()
     for late in (
         lambda: batch.fail(record_id(0), "late"),
         lambda: batch.fail_where(batch.df, "true", "late"),

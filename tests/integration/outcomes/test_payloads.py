@@ -26,7 +26,7 @@ from tests.support.kinesis.services import create_stream, fields_of, kinesis_cli
 from tests.support.outcomes.glue_cases import AWS, ORDER_1, ORDER_2, Producer, nowhere
 from tests.support.outcomes.scheme_agreement import decoded, plain_row
 from tests.support.outcomes.scheme_cases import CASES
-from tests.support.outcomes.tracked import TrackedQuery
+from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery
 from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest
 from tests.support.spout.spouts import spout_of
 
@@ -206,7 +206,7 @@ def test_an_unreachable_registry_stops_the_query_and_its_records_are_read_again(
     bad = {b"plain": NO_FRAME, encode(b"", UUID(int=99)): UNKNOWN_VERSION}
     for data in (good, newer, *bad):
         empty.put_record("framed", data)
-    query = TrackedQuery(spark, empty, tmp_path / "checkpoint")
+    query = TrackedBatches(spark, empty, tmp_path / "checkpoint")
     found: list[Any] = []
 
     def process(batch: TrackedBatch, scheme: RecordScheme) -> None:
