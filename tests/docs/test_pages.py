@@ -150,35 +150,30 @@ def saved_modules() -> set[str]:
     return {name for page in pages() for name in re.findall(r"`(\w+)\.py`", page.prose)}
 
 
-def made_up(text: str) -> Block:
-    return Page("made-up.md", f"```python\n{text}\n```\n").blocks[0]
-
-
 def test_blocks_of_directives_and_lists_are_found_too() -> None:
     """A check that finds no block passes always."""
     text = "- one\n\n  ```python\n  1\n  ```\n\n````{note}\n```python\n2\n```\n````\n"
     assert [block.text.strip() for block in Page("p.md", text).of("python")] == ["1", "2"]
 
 
-def test_what_is_wrong_with_a_block_is_found() -> None:
-    """Otherwise the next test could not fail."""
-    assert len(PYTHON) >= 3
+def wrong_in(block: Block, saved: set[str]) -> list[str]:
+    """Imports that are not there, and arguments that calls of the public API do not have."""
+    compile(block.text, str(block), "exec")
+    return missing_imports(block, saved) + [
+        f"{name}({argument}=)"
+        for name, call in calls(block)
+        if name in KNOWN
+        for argument in unknown_arguments(name, call)
+    ]
+
+
+def test_python_blocks_compile_and_name_imports_and_arguments_that_there_are() -> None:
+    made_up = Page("p.md", "```python\nimport saved, scheme.jsn\nKinesisSource(straem='a')\n```\n")
+    assert wrong_in(made_up.blocks[0], {"saved"}) == ["scheme.jsn", "KinesisSource(straem=)"]
     named = {name for block in PYTHON for name, _ in calls(block)}
     assert {"KinesisSource", "SpoutConfig"} <= named
-    assert missing_imports(made_up("from spark_job import KinesisSauce"), set())
-    assert missing_imports(made_up("import nowhere"), {"nowhere"}) == []
-    (wrong,) = calls(made_up("KinesisSource(straem='orders')"))
-    assert unknown_arguments(*wrong) == {"straem"}
-
-
-@pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_blocks_compile_and_name_imports_and_arguments_that_there_are(block: Block) -> None:
-    """The arguments of calls whose names are those of the public API."""
-    compile(block.text, str(block), "exec")
-    assert missing_imports(block, saved_modules()) == []
-    for name, call in calls(block):
-        if name in KNOWN:
-            assert unknown_arguments(name, call) == set(), f"{block}: {name}"
+    found = {str(block): wrong_in(block, saved_modules()) for block in PYTHON}
+    assert {block: wrong for block, wrong in found.items() if wrong} == {}
 
 
 def test_python_blocks_need_no_names_that_their_page_has_not_given() -> None:
@@ -329,23 +324,9 @@ def test_lines_are_taken_apart_as_a_shell_does() -> None:
     assert commands_in(line) == [["make", "x"], ["jq", ".a"], ["kinesis-spout", "b", "--c d"]]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "make nothing",
-        "pip install '.[sparc]'",
-        "pip install 'kinesis-spout[spark,locale]'",
-        ".venv/bin/python benchmarks/nothing.py",
-        ".venv/bin/python -m localstack.nothing",
-        "kinesis-spuot run",
-    ],
-)
-def test_a_command_that_is_not_there_is_a_problem(line: str) -> None:
-    """Otherwise the next test could not fail."""
-    assert problem(shlex.split(line)) is not None
-
-
 def test_every_command_exists() -> None:
+    made_up = ("make no", "pip install '.[sparc]'", ".venv/bin/python -m localstack.no", "kinesi")
+    assert all(problem(shlex.split(line)) for line in made_up), "otherwise this could not fail"
     seen = [words for _, words in COMMANDS]
     assert ["make", "demo"] in seen
     assert ["make", "test"] in seen
@@ -461,27 +442,18 @@ def run_together(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "| a | b | | --- | --- | | c | d |",
-        "| a | b | A fact.",
-        "| a | b |\n| - | - |\n| c | d | | e | f |",
-        "A fact.\n## Heading",
-        "## Heading\nA fact.",
-        "In these cases:\n- one",
-        "| a |\n| - |\n| b |\nA fact.",
-        "A fact. **All or nothing.** Another fact.",
-    ],
+RUN_TOGETHER = (
+    *("| a | b | | --- | --- | | c | d |", "| a | b | A fact.", "| a |\n| - |\n| b |\nA fact."),
+    *("| a | b |\n| - | - |\n| c | d | | e | f |", "A fact. **All or nothing.** Another fact."),
+    *("A fact.\n## Heading", "## Heading\nA fact.", "In these cases:\n- one"),
 )
-def test_parts_of_a_page_that_run_together_are_found(text: str) -> None:
-    """Otherwise the next test could not fail."""
-    assert run_together(Page("made-up.md", text))
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_headings_lists_and_tables_stand_on_lines_of_their_own(page: Page) -> None:
-    assert run_together(page) == []
+def test_headings_lists_and_tables_stand_on_lines_of_their_own() -> None:
+    missed = [text for text in RUN_TOGETHER if not run_together(Page("p.md", text))]
+    assert missed == [], "otherwise this could not fail"
+    found = {page.name: run_together(page) for page in pages()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
