@@ -240,21 +240,25 @@ def test_requests_are_those_of_botocore(
     assert signed[0] == [name for name in signed[1] if name not in own]
 
 
+@pytest.fixture
+def sts(no_aws_environment: Callable[[str, str], None]) -> Iterator[StubKinesis]:
+    with serve_stub(StubKinesis()) as stub:
+        no_aws_environment("AWS_ENDPOINT_URL_STS", stub.url)
+        yield stub
+
+
 def test_credentials_that_are_about_to_expire_are_renewed_before_a_request(
-    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
+    stub_kinesis: StubKinesis, sts: StubKinesis
 ) -> None:
     """Each request is signed with those of its moment."""
     soon = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()  # botocore renews 10 before
-    with serve_stub(StubKinesis()) as sts:
-        no_aws_environment("AWS_ENDPOINT_URL_STS", sts.url)
-        # The first two are for the first request: botocore finds that the first expires soon.
-        expiring = (role_answer("FIRST", soon), role_answer("SECOND", soon))
-        sts.answers("AssumeRole", *expiring, role_answer("LAST"))
-        stub_kinesis.answers("GetRecords", page(b"a"))
-        aws = config_of(stub_kinesis.url, role_arn=ROLE)
-        with flights(aws) as client:
-            for _ in range(3):
-                client.get_records("it", 1)
+    # The first two are for the first request: botocore finds that the first expires soon.
+    expiring = (role_answer("FIRST", soon), role_answer("SECOND", soon))
+    sts.answers("AssumeRole", *expiring, role_answer("LAST"))
+    stub_kinesis.answers("GetRecords", page(b"a"))
+    with flights(config_of(stub_kinesis.url, role_arn=ROLE)) as client:
+        for _ in range(3):
+            client.get_records("it", 1)
     first, *later = keys_in(stub_kinesis)
     assert (first in ("FIRST", "SECOND"), later) == (True, ["LAST", "LAST"])
 
@@ -471,19 +475,12 @@ def cbor_error(code: str, status: int = 400) -> Answer:
 
 @pytest.fixture
 def cbor_client(
-    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
+    request: pytest.FixtureRequest,
+    stub_kinesis: StubKinesis,
+    waitless_clock: WaitlessClock,
+    no_aws_environment: object,
 ) -> Iterator[KinesisClient]:
-    aws = config_of(stub_kinesis.url, wire_format="cbor")
-    with flights(aws, clock=waitless_clock, random=seeded(1)) as made:
-        yield made
-
-
-@pytest.fixture
-def free_client(
-    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
-) -> Iterator[KinesisClient]:
-    """Its user left the encoding to us."""
-    aws = config_of(stub_kinesis.url, wire_format=AwsConfig().wire_format)
+    aws = config_of(stub_kinesis.url, wire_format=getattr(request, "param", "cbor"))
     with flights(aws, clock=waitless_clock, random=seeded(1)) as made:
         yield made
 
@@ -522,23 +519,42 @@ def test_errors_in_cbor_are_those_of_json(
     assert set(kinds(stub_kinesis)) == {"cbor-1.1"}
 
 
-@pytest.mark.parametrize("answer", [HTML, page(b"a"), error("SerializationException")])
-def test_an_endpoint_without_cbor_is_read_in_json_and_that_is_said_once(
+BROKEN = Answer(body=cbor2.dumps({"Records": [{"Data": b"a"}]}), headers=CBOR)
+LACKS = "{} does not support responses in CBOR (status {}, "
+FREE = AwsConfig().wire_format  # its user left the encoding to us
+
+
+@pytest.mark.parametrize(
+    ("cbor_client", "answer", "level", "said"),
+    [
+        ("cbor", HTML, logging.WARNING, LACKS),
+        ("cbor", page(b"a"), logging.WARNING, LACKS),
+        ("cbor", error("SerializationException"), logging.WARNING, LACKS),
+        (FREE, HTML, logging.INFO, LACKS),
+        (FREE, BROKEN, logging.WARNING, "cannot be read as CBOR"),
+    ],
+    indirect=["cbor_client"],
+)
+def test_an_endpoint_whose_cbor_cannot_be_read_is_read_in_json_and_that_is_said_once(
     cbor_client: KinesisClient,
     stub_kinesis: StubKinesis,
-    answer: Answer,
     caplog: pytest.LogCaptureFixture,
+    *,
+    answer: Answer,
+    level: int,
+    said: str,
 ) -> None:
-    """It answers in HTML, in JSON, or refuses the body. The next pages are asked for in JSON."""
+    """It answers in HTML, in JSON, refuses the body, or sends a broken page. Where CBOR was not
+    asked for, one without it is no reason for a warning, a page that cannot be read is.
+    """
     stub_kinesis.answers("GetRecords", answer, page(b"a"))
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO, "kinesis_spout"):
         assert [data_read(cbor_client) for _ in range(3)] == [[b"a"]] * 3
     assert kinds(stub_kinesis) == ["cbor-1.1"] + ["json-1.1"] * 3
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(
-        f"{cbor_client.where} does not support responses in CBOR (status {answer.status}, "
-    )
-    assert said.endswith("encoded as JSON instead")
+    (found,) = [one for one in caplog.records if "CBOR" in one.getMessage()]
+    assert found.levelno == level
+    assert said.format(cbor_client.where, answer.status) in found.getMessage()
+    assert found.getMessage().endswith("encoded as JSON instead")
 
 
 def test_an_error_in_json_as_well_decides_nothing(
@@ -558,34 +574,6 @@ def test_an_endpoint_that_has_spoken_cbor_is_not_asked_in_json(
     stub_kinesis.answers("GetRecords", cbor_page(b"a"), HTML, cbor_page(b"b"))
     assert [data_read(cbor_client) for _ in range(2)] == [[b"a"], [b"b"]]
     assert kinds(stub_kinesis) == ["cbor-1.1"] * 3
-
-
-BROKEN = Answer(body=cbor2.dumps({"Records": [{"Data": b"a"}]}), headers=CBOR)
-
-
-@pytest.mark.parametrize(
-    ("answer", "level", "said"),
-    [
-        (HTML, logging.INFO, "does not support responses in CBOR"),
-        (BROKEN, logging.WARNING, "cannot be read as CBOR"),
-    ],
-)
-def test_by_default_cbor_is_asked_for_and_where_it_cannot_be_read_all_pages_are_asked_for_in_json(
-    free_client: KinesisClient,
-    stub_kinesis: StubKinesis,
-    caplog: pytest.LogCaptureFixture,
-    *,
-    answer: Answer,
-    level: int,
-    said: str,
-) -> None:
-    """An endpoint without CBOR is no reason for a warning, a page that cannot be read is."""
-    stub_kinesis.answers("GetRecords", answer, page(b"a"))
-    with caplog.at_level(logging.INFO, "kinesis_spout"):
-        assert [data_read(free_client) for _ in range(2)] == [[b"a"]] * 2
-    assert kinds(stub_kinesis) == ["cbor-1.1", "json-1.1", "json-1.1"]
-    (found,) = [one for one in caplog.records if said in one.getMessage()]
-    assert found.levelno == level
 
 
 NO_CBOR2 = "raise ModuleNotFoundError('no', name='cbor2')\n"
@@ -896,6 +884,21 @@ def write_keys(file: Path, key: str) -> None:
     file.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=x\n")
 
 
+class Rotating(WaitlessClock):
+    """New keys come in that sleep."""
+
+    def __init__(self, sleep: int, file: Path, then: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._rotation = (sleep, file, then)
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        sleep, file, then = self._rotation
+        if len(self.sleeps) == sleep:
+            write_keys(file, "NEW")
+            then()
+
+
 def reader_of(stub: StubKinesis, clock: Clock, **more: Any) -> closing[KinesisClient]:
     aws = AwsConfig(region="eu-central-1", endpoint_url=stub.url, wire_format="json")
     return flights(aws, clock=clock, **more)
@@ -929,16 +932,10 @@ def test_keys_that_arrive_later_are_waited_for_as_in_an_outage(
 ) -> None:
     """A process that begins meanwhile waits, too, if the service has answered its job before."""
     code = "ExpiredTokenException"
-
-    class Rotating(WaitlessClock):
-        def sleep(self, seconds: float) -> None:
-            super().sleep(seconds)
-            if len(self.sleeps) == 3:
-                write_keys(keys_file, "NEW")
-                stub_kinesis.answers("GetRecords", error(code), page(b"b"))
-
     stub_kinesis.answers("GetRecords", page(b"a"))
-    clock = Rotating()
+    clock = Rotating(
+        3, keys_file, lambda: stub_kinesis.answers("GetRecords", error(code), page(b"b"))
+    )
     begins_late = process == "executor"
     with reader_of(stub_kinesis, clock, answered_before=begins_late) as client:
         if not begins_late:
@@ -957,14 +954,8 @@ def test_a_file_that_is_being_replaced_is_waited_for(
     stub_kinesis: StubKinesis, keys_file: Path, content: str | None
 ) -> None:
     """It may be empty for a moment, or half of it written, or not there."""
-
-    class Rotating(WaitlessClock):
-        def sleep(self, seconds: float) -> None:
-            super().sleep(seconds)
-            write_keys(keys_file, "NEW")
-
     stub_kinesis.answers("GetRecords", page(b"a"))
-    clock = Rotating()
+    clock = Rotating(1, keys_file)
     with reader_of(stub_kinesis, clock) as client:
         client.get_records("it", 1)
         if content is None:
@@ -978,47 +969,39 @@ def test_a_file_that_is_being_replaced_is_waited_for(
 
 
 def test_a_role_is_assumed_with_its_external_id_and_again_when_it_expires(
-    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
+    stub_kinesis: StubKinesis, sts: StubKinesis
 ) -> None:
     """The given endpoint is for Kinesis only; STS has its own."""
-    with serve_stub(StubKinesis()) as sts:
-        no_aws_environment("AWS_ENDPOINT_URL_STS", sts.url)
-        sts.answers("AssumeRole", role_answer("FIRST"), role_answer("SECOND"))
-        stub_kinesis.answers("GetRecords", page(b"a"), error("ExpiredTokenException"), page(b"b"))
-        aws = config_of(
-            stub_kinesis.url, role_arn=ROLE, role_external_id="ext-1", role_session_name="session-1"
-        )
-        with flights(aws) as client:
-            client.get_records("it", 1)
-            client.get_records("it", 1)
-        asked = sts.asked("AssumeRole")
+    sts.answers("AssumeRole", role_answer("FIRST"), role_answer("SECOND"))
+    stub_kinesis.answers("GetRecords", page(b"a"), error("ExpiredTokenException"), page(b"b"))
+    role = {"role_arn": ROLE, "role_external_id": "ext-1", "role_session_name": "session-1"}
+    with flights(config_of(stub_kinesis.url, **role)) as client:
+        client.get_records("it", 1)
+        client.get_records("it", 1)
+    asked = sts.asked("AssumeRole")
     assert [request.headers["X-Amz-Security-Token"] for request in stub_kinesis.requests] == [
         "token-of-FIRST",
         "token-of-FIRST",
         "token-of-SECOND",
     ]
-    assert (asked[0].arguments["ExternalId"], asked[0].arguments["RoleSessionName"]) == (
-        "ext-1",
-        "session-1",
-    )
-    assert len(asked) == 2
+    assert [(one.arguments["ExternalId"], one.arguments["RoleSessionName"]) for one in asked] == [
+        ("ext-1", "session-1")
+    ] * 2
 
 
 def test_a_role_that_may_not_be_assumed_is_named(
-    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
+    stub_kinesis: StubKinesis, sts: StubKinesis
 ) -> None:
     """At once; STS is not asked twice."""
     denied = (
         b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not allowed</Message></Error>"
         b"</ErrorResponse>"
     )
-    with serve_stub(StubKinesis()) as sts:
-        no_aws_environment("AWS_ENDPOINT_URL_STS", sts.url)
-        sts.answers("AssumeRole", Answer(403, denied))
-        aws = config_of(stub_kinesis.url, role_arn=ROLE)
-        with flights(aws) as client, pytest.raises(AccessDeniedError, match="role/reader"):
-            client.describe()
-        assert len(sts.asked("AssumeRole")) == 1
+    sts.answers("AssumeRole", Answer(403, denied))
+    aws = config_of(stub_kinesis.url, role_arn=ROLE)
+    with flights(aws) as client, pytest.raises(AccessDeniedError, match="role/reader"):
+        client.describe()
+    assert len(sts.asked("AssumeRole")) == 1
 
 
 def test_no_secret_is_in_errors_or_reprs(
