@@ -235,7 +235,13 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             holder = replace(holder, task=None)
         who, name = describe(holder.info), subject(self._paths)
         other_name = "or use another application name"
-        if is_spark and is_of_this_host(holder.info) and is_below(holder.info, os.getpid()):
+        is_of_session = (
+            is_spark
+            and is_of_this_host(holder.info)
+            and holder.info.pid != os.getpid()
+            and is_below(holder.info, os.getpid())
+        )
+        if is_of_session:
             # To stop that process would end this query, too.
             what = f"{name} is already read in this Spark session, by {who}"
             remedy = (
