@@ -5,7 +5,6 @@ record.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from kinesis_spout.processes import runs
 from spark_job.demo.drill import OUTPUT
 from spark_job.demo.flights import is_cancelled, read_flights
-from tests.support.shell.command_line import command_line, environment, run_cli
+from tests.support.shell.command_line import run_cli, running_cli
 from tests.support.state.zookeeper import wait_until
 
 pytestmark = pytest.mark.spark
@@ -97,17 +96,12 @@ def test_a_demo_that_fails_keeps_the_log_that_its_error_names(tmp_path: Path) ->
 
 def test_a_signal_ends_all_it_has_started(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    arguments = command_line("demo", "--records", "2000", "--directory", str(folder))
-    with subprocess.Popen(
-        arguments, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL
-    ) as process:
-        try:
-            wait_until((folder / "job-1.told").exists, timeout_s=240)
-            started = psutil.Process(process.pid).children(recursive=True)
-            os.kill(process.pid, signal.SIGTERM)
-            assert process.wait(timeout=60) == 143
-        finally:
-            process.kill()
+    arguments = ("demo", "--records", "2000", "--directory", str(folder))
+    with running_cli(*arguments, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        wait_until((folder / "job-1.told").exists, timeout_s=240)
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 143
     assert started
     assert [one.pid for one in started if runs(one)] == []
     assert processes_naming(str(folder)) == []

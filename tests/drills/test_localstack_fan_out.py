@@ -14,9 +14,11 @@ import pytest
 
 from tests.support.kinesis.services import wait_until_active
 from tests.support.simulated.micro_batch_engine import MicroBatchEngine
-from tests.support.spark.source import READ_MODES, STREAM, ids_of
+from tests.support.spark.source import READ_MODES, STREAM, ids_of, stream_at
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.support.spark.source import StreamUnderTest
 
 pytestmark = [pytest.mark.emulator, pytest.mark.localstack]
@@ -25,11 +27,16 @@ pytestmark = [pytest.mark.emulator, pytest.mark.localstack]
 LONGEST_WAIT_S = 300.0
 
 
+@pytest.fixture
+def stream(localstack_endpoint: str, zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
+    with stream_at(localstack_endpoint, zookeeper_chroot, shards=2) as made:
+        yield made
+
+
 def test_every_record_comes_once_and_in_order_over_a_split_and_a_restart(
-    localstack_orders: StreamUnderTest,
+    stream: StreamUnderTest,
 ) -> None:
     """The second run begins with a backlog in the parent and in its children."""
-    stream = localstack_orders
     stream.read_mode = READ_MODES["efo"]
     settings = stream.settings(max_records_per_shard=40, idle_wait="2s", reads_per_second=0.2)
     engine = MicroBatchEngine(settings)

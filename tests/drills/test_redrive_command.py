@@ -9,21 +9,19 @@ import os
 import pty
 import signal
 import subprocess
-import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesis_spout.dead_letter.letter import CHUNK_LETTERS
-from kinesis_spout.processes import kill_family
-from kinesis_spout.testing import Fault, slow
+from kinesis_spout.testing import slow
 from spark_job.dead_letter import DeadLetter, Letter
 from tests.support.kinesis.services import SECRET_KEY, ServedFake, serve, words_of
-from tests.support.outcomes.letters import Story, frame_of, gone
-from tests.support.shell.command_line import command_line, environment, run_cli
+from tests.support.outcomes.letters import Story, frame_of, gone, records_of
+from tests.support.shell.command_line import command_line, environment, run_cli, running_cli
 from tests.support.spark.session import COMMAND_OPTIONS
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,27 +75,6 @@ class Dead:
             for record in self.fake.model.records(stream, shard.shard_id)
         ]
 
-    @contextmanager
-    def held_at_second_request(self, fault: Fault) -> Iterator[subprocess.Popen[str]]:
-        """The command, while its second PutRecords request has no response yet."""
-        self.fake.model.faults.add(fault, operation="PutRecords", skip=1)
-        with subprocess.Popen(
-            command_line(*self.arguments, "--yes"),
-            cwd=self.cwd,
-            env=environment(),
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                deadline = time.monotonic() + LIMIT_S
-                while not self.fake.model.faults.struck:
-                    assert process.poll() is None, process.stderr and process.stderr.read()
-                    assert time.monotonic() < deadline, "the second request never came"
-                    time.sleep(0.05)  # noqa: TID251  # another process announces nothing
-                yield process
-            finally:
-                kill_family(process)
-
 
 @pytest.fixture
 def dead(tmp_path: Path) -> Iterator[Dead]:
@@ -113,10 +90,6 @@ def write(
     format: str = "parquet",  # noqa: A002  # Spark's name for it
 ) -> None:
     DeadLetter(format, path=str(dead.cwd / "dead")).write(frame_of(spark, letters), plan_id="1-a")
-
-
-def records_of(letters: list[Letter]) -> list[tuple[str | None, bytes | None]]:
-    return [(letter.partition_key, letter.data) for letter in letters]
 
 
 def test_a_dry_run_counts_and_a_run_puts_what_it_counted(spark: SparkSession, dead: Dead) -> None:
@@ -152,18 +125,17 @@ def test_a_dry_run_counts_and_a_run_puts_what_it_counted(spark: SparkSession, de
 
 
 @pytest.mark.parametrize(
-    ("more", "says", "code"),
+    ("more", "code", "says"),
     [
-        ((), "pass --yes", 1),
-        (("--option", "startingPosition=LATEST", "--yes"), "startingPosition is not", 2),
+        ((), 1, "pass --yes"),
+        (("--option", "startingPosition=LATEST", "--yes"), 2, "startingPosition is not"),
     ],
 )
 def test_what_cannot_work_is_reported_before_spark_starts(
-    dead: Dead, more: tuple[str, ...], says: str, code: int
+    dead: Dead, more: tuple[str, ...], code: int, says: str
 ) -> None:
     ended = dead.run(*more)
-    assert ended.returncode == code
-    assert says in ended.stderr
+    assert (ended.returncode, says in ended.stderr) == (code, True), ended.stderr
     assert "Traceback" not in ended.stderr
     assert not (dead.cwd / "kinesis-spout.log").exists()
 
@@ -178,13 +150,15 @@ def test_a_signal_lets_it_record_what_it_has_put(spark: SparkSession, dead: Dead
     """It ends after the request in progress, with a shell's exit code. (The run command's tests
     have Ctrl-C, which takes the same way.)
     """
-    number, code = signal.SIGTERM, 143
     write(spark, dead, Story().letters(2 * CHUNK_LETTERS + 1))
-    with dead.held_at_second_request(slow(HELD_S)) as process:
-        os.kill(process.pid, number)
+    faults = dead.fake.model.faults
+    faults.add(slow(HELD_S), operation="PutRecords", skip=1)
+    with running_cli(*dead.arguments, "--yes", cwd=dead.cwd, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: bool(faults.struck) or process.poll() is not None, LIMIT_S)
+        process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
         rest = process.stderr.read()
-        assert process.wait(LIMIT_S) == code
+        assert process.wait(LIMIT_S) == 143
     assert "1,000 of 1,001 records were put. Run" in rest
     assert len(dead.on()) == 2 * CHUNK_LETTERS
     assert dead.run("--yes").stdout.splitlines()[-1] == "put 1"

@@ -8,18 +8,19 @@ import subprocess
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.request import urlopen
+from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.html.parsed_page import get
 from tests.support.kinesis.services import (
     SECRET_KEY,
     create_stream,
     kinesis_client,
     words_of,
 )
-from tests.support.shell.command_line import command_line, environment, run_cli
+from tests.support.shell.command_line import run_cli, running_cli
 from tests.support.spark.session import COMMAND_OPTIONS
 from tests.support.state.zookeeper import wait_until
 
@@ -85,12 +86,20 @@ def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(
 def test_json_through_a_users_function_goes_to_a_directory_a_batch(
     orders: Orders, tmp_path: Path
 ) -> None:
+    """A function that fails is one sentence, and loses nothing."""
     (tmp_path / "job.py").write_text(
+        "def broken(df):\n    raise ValueError('no rates yet')\n\n"
         "def texts(df):\n    return df.selectExpr(\"cast(data as string) text\", 'shardId')\n"
     )
-    sink = ("--sink", "json", "--path", "out", "--process", "job:texts")
-    limits = ("--available-now", "--option", "maxRecordsPerShard=20")
-    ended = run_cli("run", *orders.arguments, *sink, *limits, cwd=tmp_path)
+    sink = ("--sink", "json", "--path", "out", "--available-now")
+    limit = ("--option", "maxRecordsPerShard=20")
+    arguments = ("run", *orders.arguments, *sink, *limit, "--process")
+    failed = run_cli(*arguments, "job:broken", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "error: the query failed: ValueError: no rates yet\n" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert "Traceback" in (tmp_path / "kinesis-spout.log").read_text()
+    ended = run_cli(*arguments, "job:texts", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     rows = [
         json.loads(line)
@@ -101,67 +110,28 @@ def test_json_through_a_users_function_goes_to_a_directory_a_batch(
     assert len(list((tmp_path / "out").glob("batch=*"))) > 1
 
 
-def test_a_function_that_fails_is_one_sentence_and_loses_nothing(
-    orders: Orders, tmp_path: Path
-) -> None:
-    (tmp_path / "job.py").write_text(
-        "def broken(df):\n    raise ValueError('no rates yet')\n\ndef fine(df):\n    return df\n"
-    )
-    sink = ("--sink", "parquet", "--path", "out", "--available-now")
-    arguments = ("run", *orders.arguments, *sink, "--process")
-    failed = run_cli(*arguments, "job:broken", cwd=tmp_path)
-    assert failed.returncode == 1
-    assert "error: the query failed: ValueError: no rates yet\n" in failed.stderr
-    assert "Traceback" not in failed.stderr
-    assert "Traceback" in (tmp_path / "kinesis-spout.log").read_text()
-    assert run_cli(*arguments, "job:fine", cwd=tmp_path).returncode == 0
-    assert ids_in(tmp_path / "out") == list(range(COUNT))
-
-
 def test_ctrl_c_stops_it_cleanly_and_another_run_continues_at_once(
     orders: Orders, tmp_path: Path
 ) -> None:
+    """Its metrics were served meanwhile, at a free port that is said."""
     arguments = ("run", *orders.arguments, "--sink", "parquet", "--path", "out")
-    with subprocess.Popen(
-        command_line(*arguments), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
-    ) as process:
+    note = "Prometheus can read the metrics at "
+    series = (
+        f'kinesis_spout_stream_records_acked_total{{application="etl",stream="{orders.stream}"}} '
+        f"{float(COUNT)}"
+    )
+    measured = (*arguments, "--metrics-port", "0")
+    with running_cli(*measured, cwd=tmp_path, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        try:
-            assert any(f"{COUNT} rows" in line for line in process.stderr)
-            process.send_signal(signal.SIGINT)
-            rest = process.stderr.read()
-            assert process.wait(timeout=60) == 130
-        finally:
-            process.kill()
+        url = next(line for line in process.stderr if line.startswith(note))
+        url = url.removeprefix(note).strip()
+        assert any(f"{COUNT} rows" in line for line in process.stderr)
+        wait_until(lambda: series in get(url, urlsplit(url).path)[1], 120)
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(timeout=60) == 130
     assert rest.splitlines()[-1].startswith("stopped after")
     assert "error" not in rest
     again = run_cli(*arguments, "--available-now", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert ids_in(tmp_path / "out") == list(range(COUNT))
-
-
-def test_metrics_are_served_at_a_free_port_that_is_said(orders: Orders, tmp_path: Path) -> None:
-    note = "Prometheus can read the metrics at "
-    command = command_line("run", *orders.arguments, "--sink", "noop", "--metrics-port", "0")
-    series = (
-        f'kinesis_spout_stream_records_acked_total{{application="etl",stream="{orders.stream}"}} '
-        f"{float(COUNT)}"
-    )
-
-    def scraped(url: str) -> str:
-        with urlopen(url, timeout=10) as answer:  # noqa: S310  # our own server
-            return str(answer.read().decode())
-
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stderr is not None
-            said = (line for line in process.stderr if line.startswith(note))
-            url = next(said).removeprefix(note).strip()
-            wait_until(lambda: series in scraped(url), 120)
-            process.send_signal(signal.SIGINT)
-            process.stderr.read()
-            assert process.wait(60) == 130
-        finally:
-            process.kill()

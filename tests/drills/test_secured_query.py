@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from kazoo.client import KazooClient
 
 from kinesis_spout.testing import error
 from state.zookeeper.store import ZookeeperStateStore
@@ -28,6 +27,7 @@ from tests.support.spark.source import (
     StreamUnderTest,
 )
 from tests.support.state.secure_zookeeper import PASSWORD, USER
+from tests.support.state.zookeeper import kazoo_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,34 +164,25 @@ def look(
     into.mkdir()
     password = home / "password"
     password.write_text(PASSWORD)
-    options = {
-        "zookeeperTls": "true",
-        "zookeeperCaFile": zookeeper.authority.file,
-        "zookeeperCertFile": zookeeper.client_cert,
-        "zookeeperKeyFile": zookeeper.client_key,
-        "zookeeperAuth": "sasl",
-        "zookeeperUser": USER,
-        "zookeeperPasswordFile": str(password),
-    }
-    role = {"roleArn": role_of(1), "roleExternalId": EXTERNAL_IDS[1]}
+    role = [
+        *("--option", f"roleArn={role_of(1)}"),
+        *("--option", f"roleExternalId={EXTERNAL_IDS[1]}"),
+    ]
     place = ["--zookeeper", stream.zookeeper]
     kinesis = ["--endpoint-url", stream.endpoint_url, "--region", "eu-west-1"]
     for name, application, named, words, more in (
-        ("status", "shown", STREAM, ["status", "--window", "1s", *kinesis], {}),
+        ("status", "shown", STREAM, ["status", "--window", "1s", *kinesis], []),
         ("status-role", "several", SECOND_STREAM, ["status", "--window", "1s", *kinesis], role),
-        ("explain", APPLICATION, STREAM, ["explain", "--window", "1s", *kinesis], {}),
-        ("ui", "shown", STREAM, ["ui", "--window", "1s", "--once", "page.html", *kinesis], {}),
+        ("explain", APPLICATION, STREAM, ["explain", "--window", "1s", *kinesis], []),
+        ("ui", "shown", STREAM, ["ui", "--window", "1s", "--once", "page.html", *kinesis], []),
         ("doctor", "several", SECOND_STREAM, ["doctor", *kinesis], role),
-        ("show", "broken", STREAM, ["checkpoint", "show"], {}),
-        ("export", APPLICATION, STREAM, ["checkpoint", "export", "--to", "export.json"], {}),
+        ("show", "broken", STREAM, ["checkpoint", "show"], []),
+        ("export", APPLICATION, STREAM, ["checkpoint", "export", "--to", "export.json"], []),
     ):
         ended = run_cli(
             *(*words, "--application", application, "--stream", named, *place),
-            *(
-                word
-                for key, value in (options | more).items()
-                for word in ("--option", f"{key}={value}")
-            ),
+            *zookeeper.words(str(password)),
+            *more,
             cwd=into,
             AWS_ACCESS_KEY_ID=ACCESS_KEY,
             AWS_SECRET_ACCESS_KEY=SECRETS["secret_access_key"],
@@ -211,12 +202,7 @@ def sources(
 ) -> dict[str, Any]:
     """The fields of a source for each query of the job, of two for `several`."""
     good = stream.fields(
-        zookeeper_tls=True,
-        zookeeper_ca_file=zookeeper.authority.file,
-        zookeeper_cert_file=zookeeper.client_cert,
-        zookeeper_key_file=zookeeper.client_key,
-        zookeeper_auth="sasl",
-        zookeeper_user=USER,
+        **zookeeper.fields,
         **SECRETS,
     )
     return {
@@ -237,18 +223,13 @@ def sources(
 def nodes_of(server: str, root: str) -> tuple[dict[str, bytes], dict[str, set[str]]]:
     """The data of all nodes below the root, and who may use them, by path."""
     sasl = {"mechanism": "DIGEST-MD5", "username": USER, "password": PASSWORD}
-    client = KazooClient(server, sasl_options=sasl)
-    client.start()
     nodes, acls, left = {}, {}, [root]
-    try:
+    with kazoo_client(server, sasl_options=sasl) as client:
         while left:
             path = left.pop()
             nodes[path] = client.get(path)[0]
             acls[path] = {entry.id.scheme for entry in client.get_acls(path)[0]}
             left += [f"{path}/{child}" for child in client.get_children(path)]
-    finally:
-        client.stop()
-        client.close()
     return nodes, acls
 
 

@@ -11,7 +11,7 @@ import re
 import subprocess
 import threading
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +29,7 @@ from tests.support.drills.made_up_history import HOSTILE as HOSTILE_NAMES
 from tests.support.drills.made_up_history import MadeUp
 from tests.support.inspection.looks import HOUR_MS, NOW_MS, behind, failed, look, shard
 from tests.support.inspection.streams import HOSTILE, read_to, timed, very_many
+from tests.support.kinesis.stub_kinesis import serving
 from tests.support.shell.tools import BROWSER
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def used(browse: Callable[[str], str]) -> Callable[..., Any]:
 
     def run(data: dict[str, Any], width: int, steps: str) -> Any:
         texts = {"/page": page(data), "/": (USES % (width, steps)).encode()}
-        with serving(texts) as address:
+        with serving(handler_of(texts)) as address:
             found = re.search(r"<pre>(.*?)</pre>", browse(address))
         assert found is not None
         assert found[1], "the steps did not end"
@@ -192,28 +193,19 @@ def used(browse: Callable[[str], str]) -> Callable[..., Any]:
     return run
 
 
-class serving:  # noqa: N801  # read as a verb
-    """Texts by their paths, on a port of its own. A context manager."""
+def handler_of(texts: dict[str, bytes]) -> type[BaseHTTPRequestHandler]:
+    """Texts by their paths."""
 
-    def __init__(self, texts: dict[str, bytes]) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200 if self.path in texts else 404)
-                self.send_header("Content-Type", "text/html; charset=utf-8")
-                self.end_headers()
-                self.wfile.write(texts.get(self.path, b""))
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path in texts else 404)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(texts.get(self.path, b""))
 
-            def log_message(self, *_: object) -> None: ...
+        def log_message(self, *_: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-
-    def __enter__(self) -> str:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{self._server.server_address[1]}/"
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    return Handler
 
 
 SPANS = """(frame, look, all, rest, found) => {

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_job.process_services import ProcessServices
-from tests.support.kinesis.services import create_stream, kinesis_client, wait_until_active
+from tests.support.kinesis.services import wait_until_active
 from tests.support.simulated.micro_batch_engine import MicroBatchEngine
-from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest, ids_of
+from tests.support.spark.source import STREAM, StreamUnderTest, ids_of, stream_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,13 +18,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def emulated(emulator_endpoint: str, zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
-    with kinesis_client(emulator_endpoint) as client:
-        create_stream(client, STREAM, shards=1)
-        try:
-            yield StreamUnderTest(client, emulator_endpoint, zookeeper_chroot, ShiftedClock())
-        finally:
-            ProcessServices.forget_all()
-            client.delete_stream(StreamName=STREAM)
+    with stream_at(emulator_endpoint, zookeeper_chroot, shards=1) as made:
+        yield made
 
 
 @pytest.mark.emulator

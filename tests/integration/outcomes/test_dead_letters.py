@@ -35,7 +35,7 @@ from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.large_records import largest, take_large_records
 from tests.support.kinesis.refused_records import refuse
 from tests.support.kinesis.services import ServedFake, kinesis_client
-from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
+from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -191,10 +191,6 @@ def dead(spark: SparkSession, fake_kinesis: ServedFake, tmp_path: Path) -> Itera
     dead = Dead(spark, str(tmp_path / "dead"), fake_kinesis)
     with dead.opened:
         yield dead
-
-
-def records_of(letters: list[Letter]) -> list[tuple[str | None, bytes | None]]:
-    return [(letter.partition_key, letter.data) for letter in letters]
 
 
 @pytest.mark.parametrize("by_spark", [False, True])

@@ -20,14 +20,13 @@ from scheme import AvroScheme, GlueScheme, parsed
 from scheme.glue_scheme import NO_FRAME, UNKNOWN_VERSION
 from scheme.record_scheme import gives_many
 from spark_job import register
-from spark_job.process_services import ProcessServices
 from state.retry_policy import RetryPolicy
-from tests.support.kinesis.services import create_stream, fields_of, kinesis_client
+from tests.support.kinesis.services import fields_of
 from tests.support.outcomes.glue_cases import AWS, ORDER_1, ORDER_2, Producer, nowhere
 from tests.support.outcomes.scheme_agreement import decoded, plain_row
 from tests.support.outcomes.scheme_cases import CASES
 from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery
-from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest
+from tests.support.spark.source import STREAM, StreamUnderTest, stream_at
 from tests.support.spout.spouts import spout_of
 
 if TYPE_CHECKING:
@@ -70,13 +69,8 @@ def of_case(frame: DataFrame, case: SchemeCase) -> DataFrame:
 
 @pytest.fixture
 def empty(emulator_endpoint: str, zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
-    with kinesis_client(emulator_endpoint) as client:
-        create_stream(client, STREAM, shards=2)
-        try:
-            yield StreamUnderTest(client, emulator_endpoint, zookeeper_chroot, ShiftedClock())
-        finally:
-            ProcessServices.forget_all()
-            client.delete_stream(StreamName=STREAM)
+    with stream_at(emulator_endpoint, zookeeper_chroot, shards=2) as made:
+        yield made
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import cbor2
@@ -64,6 +64,7 @@ from tests.support.kinesis.stub_kinesis import (
     page,
     role_answer,
     seeded,
+    serving,
     shard,
     summary,
 )
@@ -71,6 +72,7 @@ from tests.support.kinesis.stub_kinesis import serve as serve_stub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from kinesis_spout.clock import Clock
@@ -715,8 +717,7 @@ def test_a_region_that_does_not_exist_is_an_error_at_once(
     assert clock.sleeps == []
 
 
-@contextmanager
-def serve_metadata(zone: str) -> Iterator[str]:
+def serve_metadata(zone: str) -> AbstractContextManager[str]:
     """The metadata of an instance in this zone, and their endpoint."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -732,17 +733,7 @@ def serve_metadata(zone: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(text.encode())
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-    )
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=10)
+    return serving(Handler)
 
 
 def test_executors_get_the_region_of_the_instance_of_their_driver(

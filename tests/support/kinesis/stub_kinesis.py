@@ -172,21 +172,26 @@ def _request(headers: dict[str, str], body: bytes) -> Request:
 
 
 @contextmanager
-def serve(stub: StubKinesis) -> Iterator[StubKinesis]:
-    """Serve on a free loopback port until the end of the block."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(stub))
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The URL of a server on a free loopback port, until the end of the block."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
     )
     thread.start()
-    stub.url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
-        yield stub
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()
         thread.join(timeout=10)
+
+
+@contextmanager
+def serve(stub: StubKinesis) -> Iterator[StubKinesis]:
+    with serving(_handler(stub)) as stub.url:
+        yield stub
 
 
 @pytest.fixture

@@ -67,3 +67,8 @@ def frame_of(spark: SparkSession, letters: list[Letter], *, partitions: int = 2)
 
 def row_of(letter: Letter) -> tuple[object, ...]:
     return tuple(getattr(letter, column.field) for column in COLUMNS)
+
+
+def records_of(letters: list[Letter]) -> list[tuple[str | None, bytes | None]]:
+    """Key and payload of each."""
+    return [(letter.partition_key, letter.data) for letter in letters]

@@ -204,13 +204,13 @@ READ_MODES: dict[str, dict[str, Any]] = {
 """
 
 
-@pytest.fixture
-def localstack_orders(localstack_endpoint: str, zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
-    """The stream on LocalStack, with two shards."""
-    with kinesis_client(localstack_endpoint) as client:
-        create_stream(client, STREAM, shards=2)
+@contextmanager
+def stream_at(endpoint_url: str, zookeeper: str, *, shards: int) -> Iterator[StreamUnderTest]:
+    """The stream on a service that others use, too: it is removed at the end."""
+    with kinesis_client(endpoint_url) as client:
+        create_stream(client, STREAM, shards=shards)
         try:
-            yield StreamUnderTest(client, localstack_endpoint, zookeeper_chroot, ShiftedClock())
+            yield StreamUnderTest(client, endpoint_url, zookeeper, ShiftedClock())
         finally:
             ProcessServices.forget_all()
             client.delete_stream(StreamName=STREAM, EnforceConsumerDeletion=True)
