@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -27,8 +26,9 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.drills.choice import choose
 from kinesis_spout.drills.consumer import SCRATCH, SCRATCH_VARIABLE, takes_scratch
 from kinesis_spout.drills.drill import Drill, run_drill
-from kinesis_spout.drills.history.checks import Redelivery, redeliveries
-from kinesis_spout.drills.history.events import History, encode_history
+from kinesis_spout.drills.history.checks import redeliveries
+from kinesis_spout.drills.history.events import encode_history
+from kinesis_spout.drills.history.picture import drill_json
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.setting import DrillError, Setting
@@ -36,7 +36,6 @@ from kinesis_spout.drills.tables import listing, overview, verdict_text
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.wording import visible
 from kinesis_spout.page import page
-from kinesis_spout.page.page_json import drill_json
 from kinesis_spout.programs import load_function
 from state.errors import StateError
 
@@ -215,7 +214,7 @@ def _judged(
     verdict = judge(drilled, again)
     about = f"kinesis-spout {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
     stored, figures = encode_history(drilled.history), verdict_json(verdict)
-    html = page(drill_json(figures, stored, _unexplained(drilled.history, again), [about]))
+    html = page(drill_json(drilled.history, verdict, again, [about]))
     for name, data in (("history.json", stored), ("verdict.json", figures), ("verdict.html", html)):
         write_file(directory / name, data)
     if drilled.undone is not None:
@@ -233,24 +232,6 @@ def _judged(
         for line in lines[-_LOG_LINES:]:
             tell(f"  {visible(line)}")
     return verdict, html
-
-
-def _unexplained(history: History, again: Sequence[Redelivery]) -> Iterator[dict[str, Any]]:
-    """The repeats without a reason, as the page shows them. Times count from the first put."""
-    began_ns = min((put.at_ns for put in history.puts), default=0)
-    for now, since in ((one.told, one.since) for one in again if not one.explained):
-        yield {
-            "key": now.key,
-            "number": now.number,
-            "shardId": now.shard_id,
-            "sequence": f"{now.sequence}" if now.sub is None else f"{now.sequence}.{now.sub}",
-            "step": now.step,
-            "atMs": (now.at_ns - began_ns) / 1e6,
-            "run": now.run,
-            "earlierStep": since.step,
-            "earlierMs": (since.at_ns - began_ns) / 1e6,
-            "earlierRun": since.run,
-        }
 
 
 @contextmanager

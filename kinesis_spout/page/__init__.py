@@ -3,7 +3,7 @@ the policy that lets it do no more than it needs.
 
 - `page(data)`: the file, with its data. Without data, its server has them.
 - `page_json.observation_json`: an application as the page's JSON.
-- `page_json.drill_json`: a drill's verdict and history as the page's JSON.
+- `drills.history.picture.drill_json`: a drill's verdict and history as the page's JSON.
 
 Whatever the data contain, the page has no elements but its own: the JSON stands in a block that no
 browser runs, without a `<`, and the script makes text of each value.

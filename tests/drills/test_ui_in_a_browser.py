@@ -19,12 +19,13 @@ import pytest
 from kinesis_spout.cli.explain import explained_json
 from kinesis_spout.cli.page_server import Answer, PageServer
 from kinesis_spout.cli.places import Place
-from kinesis_spout.drills.history.events import encode_history
-from kinesis_spout.drills.history.verdict import Drilled, judge, verdict_json
+from kinesis_spout.drills.history.checks import redeliveries
+from kinesis_spout.drills.history.picture import drill_json
+from kinesis_spout.drills.history.verdict import Drilled, judge
 from kinesis_spout.inspection.explanation import grouped
 from kinesis_spout.inspection.status import status_of
 from kinesis_spout.page import page
-from kinesis_spout.page.page_json import drill_json, needy, observation_json, sample_json
+from kinesis_spout.page.page_json import needy, observation_json, sample_json
 from tests.support.drills.made_up_history import HOSTILE as HOSTILE_NAMES
 from tests.support.drills.made_up_history import MadeUp
 from tests.support.inspection.looks import HOUR_MS, NOW_MS, behind, failed, look, shard
@@ -95,10 +96,9 @@ def application(seen: Look, **fields: Any) -> dict[str, Any]:
 
 def drill(**fields: Any) -> dict[str, Any]:
     history = MadeUp(records=400, **fields).history()
-    return drill_json(
-        verdict_json(judge(Drilled(drill="driver-killed", history=history))),
-        encode_history(history),
-    )
+    again = redeliveries(history)
+    verdict = judge(Drilled(drill="driver-killed", history=history), again)
+    return drill_json(history, verdict, again)
 
 
 class CountedAnswers:

@@ -1,6 +1,5 @@
 """The page as a file: its policy, and what its script may not do; what its JSON has of an
-application beside `status --json`, and how large it gets; and a drill's verdict and history in
-it.
+application beside `status --json`.
 """
 
 from __future__ import annotations
@@ -14,12 +13,9 @@ from typing import Any
 
 import pytest
 
-from kinesis_spout.drills.history.events import encode_history
-from kinesis_spout.drills.history.verdict import Drilled, judge, verdict_json
 from kinesis_spout.inspection.status import status_of
 from kinesis_spout.page import page
 from kinesis_spout.page.page_json import (
-    drill_json,
     needy,
     observation_json,
     sample_json,
@@ -28,7 +24,6 @@ from kinesis_spout.page.page_json import (
 from state.plan import PlanStatus
 from state.report import PlanReport, ReportStatus
 from state.task_log import TaskLog
-from tests.support.drills.made_up_history import SECONDS, MadeUp
 from tests.support.html.parsed_page import ParsedPage
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -158,44 +153,3 @@ def test_a_sample_counts_outcomes_once_for_each_batch() -> None:
     again = sample_json(seen, snapshot(timed(0), one, now_ms=NOW_MS - 2_000, plan=made))
     assert "acked" not in again
     assert again["rowsPerS"] == 0
-
-
-NAMES = ("job", "amount", "key")  # a line of a history has no spaces in its names
-
-
-def made(**fields: Any) -> dict[str, Any]:
-    history = MadeUp(names=NAMES, **fields).history()
-    verdict = judge(Drilled(drill="driver-killed", history=history))
-    return drill_json(verdict_json(verdict), encode_history(history), [], ["today"])
-
-
-def test_each_step_is_counted_in_its_shard_and_column() -> None:
-    found = made()
-    verdict = found["verdict"]
-    totals = [one["totals"] for one in found["lanes"]]
-    for name, figure in (("put", "records"), ("read", "deliveries"), ("again", "duplicates")):
-        assert sum(one[name] for one in totals) == verdict[figure]
-    assert sum(one["letter"] for one in totals) == verdict["letters"]
-    assert all(
-        0 < ms < found["spanMs"]
-        for lane in found["lanes"]
-        for series in lane["events"].values()
-        for ms, _ in series
-    )
-    assert found["spanMs"] >= SECONDS * 1000
-    assert sum(one["records"] for one in found["letters"]) == verdict["letters"]
-    split = found["lanes"][-1]
-    assert split["parents"] == [found["lanes"][3]["shardId"]]
-    assert split["beganMs"] == found["lanes"][3]["endedMs"]
-
-
-def test_the_size_does_not_grow_with_the_records() -> None:
-    verdict = verdict_json(
-        judge(Drilled(drill="none", history=MadeUp(records=0, faults=0).history()))
-    )
-
-    def size(records: int) -> int:
-        history = MadeUp(shards=1, records=records, faults=0, names=NAMES).history()
-        return len(json.dumps(drill_json(verdict, encode_history(history))))
-
-    assert size(30_000) < size(10_000) * 1.2
