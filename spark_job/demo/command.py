@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import typer
@@ -16,54 +15,30 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.shared_options import errors
+from kinesis_spout.cli.exit_codes import CliError, StopSignals
+from kinesis_spout.cli.shared_options import option, own_options, wrong_usage
 from kinesis_spout.drills.history.events import History, decode_history, encode_history
 from spark_job.demo.drill import OUTPUT, run_demo
 from spark_job.demo.flights import TOTAL, read_flights
 from spark_job.demo.verdict import Verdict, judge
 
-DEFAULT_RECORDS = 10_000
 HISTORY = "history.json"
 
 
+@own_options
 def demo(
-    ctx: typer.Context,
     *,
-    records: Annotated[
-        int, typer.Option(min=1, max=TOTAL, help="Number of flights to put.")
-    ] = DEFAULT_RECORDS,
-    directory: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="Keep all files in this new directory."),
-    ] = None,
-    keep: Annotated[
-        bool,
-        typer.Option("--keep", help="Keep the temporary directory, even if no record is lost."),
-    ] = False,
-    kill: Annotated[
-        bool,
-        typer.Option("--kill/--no-kill", help="Kill the job (kill -9), and start the job again."),
-    ] = True,
-    faults: Annotated[
-        bool,
-        typer.Option(
-            "--faults",
-            help=(
-                "Let the job fail each record of a cancelled flight, so that the record is "
-                "dead-lettered."
-            ),
-        ),
-    ] = False,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Check the earlier demo in --directory again, without a new demo."
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only one JSON object on stdout.")
-    ] = False,
+    records: int = option("Number of flights to put.", default=10_000, min=1, max=TOTAL),
+    directory: Path | None = option("Keep all files in this new directory.", file_okay=False),
+    keep: bool = option("Keep the temporary directory, even if no record is lost."),
+    kill: bool = option(
+        "Kill the job (kill -9), and start the job again.", "--kill/--no-kill", default=True
+    ),
+    faults: bool = option(
+        "Let the job fail each record of a cancelled flight, so that the record is dead-lettered."
+    ),
+    check: bool = option("Check the earlier demo in --directory again, without a new demo."),
+    as_json: bool = option("Print only one JSON object on stdout.", "--json"),
 ) -> None:
     """Kill a Spark job that reads real flights from a local Kinesis: no record is lost.
 
@@ -71,11 +46,9 @@ def demo(
     missing.
     """
     if check and directory is None:
-        raise typer.BadParameter(
-            "pass the directory of an earlier demo with --directory", param_hint="--check"
-        )
+        raise wrong_usage("--check", "pass the directory of an earlier demo with --directory")
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
-    with StopSignals(once=True), one_sentence(errors(), ctx=ctx):
+    with StopSignals(once=True):
         began_s = time.monotonic()
         with _directory(directory, is_new=not check, keep=keep) as place:
             if not check:
