@@ -14,6 +14,7 @@ import msgspec
 
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.drills.history.events import NO_NUMBER, Step, Told
+from kinesis_spout.drills.setting import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,29 +64,24 @@ class Outage(StrEnum):
 class JobArguments(msgspec.Struct, frozen=True, kw_only=True):
     """Of one start of a process of the job.
 
+    - `setting`: of the drill. A consumer with enhanced fan-out has the application's name.
     - `is_local`: the endpoint takes any credentials, and has no limits.
-    - `efo`: it reads by enhanced fan-out, as the consumer of the application's name.
     - `path`: the file for its lines. `seed`: of the answers of a spout.
-    - `is_poisoned`: one record kills the process whenever it is delivered.
-    - `process`: `module:function`, the user's function; empty for that of the drill.
     - `out`: the directory for the job's parquet. `checkpoint`: that of Spark's own log. `scratch`:
       the one that the user's function may write to.
     - `outages`: a directory. While it has a file with the name of an `Outage`, there is that one.
     """
 
+    setting: Setting
     stream: str
     aws: AwsConfig
     is_local: bool
     zookeeper: str
     session_timeout_s: float
-    efo: bool
     task: int
     tasks: int
     seed: int
     path: str
-    is_poisoned: bool
-    process: str
-    executors: bool
     out: str
     checkpoint: str
     scratch: str

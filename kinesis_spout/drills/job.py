@@ -236,19 +236,16 @@ class Job:
         is_second = any(one.task == task for one in self.running)
         apart = "-2" if is_second and not setting.spout else ""
         return JobArguments(
+            setting=setting,
             stream=stream.name,
             aws=stream.aws,
             is_local=stream.is_local,
             zookeeper=self._zookeeper,
             session_timeout_s=self._session_timeout_s,
-            efo=setting.efo,
             task=task,
             tasks=len(self._tasks),
             seed=setting.seed + number,  # each start draws other answers
             path=str(self.path(run)),
-            is_poisoned=Need.POISON in setting.extras,
-            process=setting.process or "",
-            executors=setting.executors,
             out=str(self._directory / f"out{apart}"),
             checkpoint=str(self._directory / f"{CHECKPOINT}{apart}"),
             scratch=str(self._directory / f"{SCRATCH}{apart}"),

@@ -32,6 +32,7 @@ from kinesis_spout.drills.consumer import (
     told,
 )
 from kinesis_spout.drills.history.events import Fate, Step, Told, fate
+from kinesis_spout.drills.setting import Need
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.outages import is_transient
@@ -51,7 +52,7 @@ class Consumer(SpoutListener):
 
     def __init__(self, given: JobArguments) -> None:
         self._random = Random(given.seed)  # noqa: S311  # to be repeated, not a secret
-        self._is_poisoned = given.is_poisoned
+        self._is_poisoned = Need.POISON in given.setting.extras
         self._teller = Teller(given.path)
         self._held: list[SpoutEmission] = []
         self._has_new = False
@@ -114,8 +115,8 @@ def config(given: JobArguments, consumer: Consumer) -> SpoutConfig:
         commit_interval_s=1.0,
         zookeeper_session_timeout_s=given.session_timeout_s,
         idle_poll_s=0.1,
-        read_mode="efo" if given.efo else "polling",
-        consumer_name=APPLICATION if given.efo else None,
+        read_mode="efo" if given.setting.efo else "polling",
+        consumer_name=APPLICATION if given.setting.efo else None,
         shard_refresh_interval_s=2.0,
         task_index=given.task,
         total_tasks=given.tasks,

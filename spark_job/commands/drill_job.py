@@ -38,6 +38,7 @@ from kinesis_spout.drills.consumer import (
     told,
 )
 from kinesis_spout.drills.history.events import Fate, Step, Told, fate
+from kinesis_spout.drills.setting import Need
 from kinesis_spout.programs import load_function
 from spark_job.dead_letter.dead_letter import DeadLetter
 from spark_job.kinesis_source import KinesisSource
@@ -92,7 +93,7 @@ def by_fate(record: Record, outages: str, driver: int | None = None) -> dict[str
 
 def writing_to(given: JobArguments) -> Callable[[TrackedBatch], None]:
     """The drill's own function for a batch."""
-    driver = os.getpid() if given.is_poisoned else None
+    driver = os.getpid() if Need.POISON in given.setting.extras else None
     written = partial(by_fate, outages=given.outages, driver=driver)
     out = given.out
 
@@ -103,13 +104,13 @@ def writing_to(given: JobArguments) -> Callable[[TrackedBatch], None]:
     return process
 
 
-def users_function(given: JobArguments) -> Callable[[TrackedBatch], object]:
+def users_function(process: str, scratch: str) -> Callable[[TrackedBatch], object]:
     """The function that the user named, with the scratch directory where a parameter of it asks for
     that. Raises `ConfigError`.
     """
-    function = load_function(given.process)
+    function = load_function(process)
     if takes_scratch(function):
-        return partial(function, **{SCRATCH: given.scratch})
+        return partial(function, **{SCRATCH: scratch})
     return function
 
 
@@ -177,16 +178,17 @@ def source_of(given: JobArguments) -> KinesisSource:
         max_records_per_shard=200,
         max_tasks=2,
         **(quick if given.is_local else {}),
-        **(fan_out if given.efo else {}),
+        **(fan_out if given.setting.efo else {}),
     )
 
 
 def run(given: JobArguments, ending: threading.Event) -> None:
     """Run the query until it fails or the end is asked for. Raises the query's error."""
     teller = Teller(given.path)
-    process = users_function(given) if given.process else writing_to(given)
+    users = given.setting.process
+    process = users_function(users, given.scratch) if users else writing_to(given)
     source = source_of(given)
-    master = "local-cluster[2,1,1024]" if given.executors else "local[2]"
+    master = "local-cluster[2,1,1024]" if given.setting.executors else "local[2]"
     builder = SparkSession.builder.master(master).appName("kinesis-spout drill")
     for name, value in _CONF.items():
         builder = builder.config(name, value)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kinesis_spout.drills.consumer import JobArguments
 from spark_job.commands.drill_job import users_function
 
 
@@ -24,7 +23,5 @@ def test_a_function_gets_the_scratch_directory_where_a_parameter_asks_for_it(
 ) -> None:
     """In place of its default, which is its real sink. Any other function is called as it is."""
     monkeypatch.setitem(sys.modules, "users", SimpleNamespace(process=function))
-    fields: dict[str, Any] = dict.fromkeys(JobArguments.__struct_fields__, "")
-    arguments = JobArguments(**fields | {"process": "users:process", "scratch": "/drill"})
-    called: Any = users_function(arguments)
+    called: Any = users_function("users:process", "/drill")
     assert called("batch") == given
