@@ -22,6 +22,7 @@ from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from kinesis_spout.service.shard_info import HashRange, ShardInfo
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from kinesis_spout.testing.service.requests import UpdateShardCount
+from kinesis_spout.threads import ThreadLoop
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -238,38 +239,34 @@ class Producers:
         self._random = Random(f"{seed} producers")  # noqa: S311  # keys to draw, not a secret
         self._payload = payload
         self._next = {f"key-{key}": key * _APART for key in range(KEYS)}
-        self._ending = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._due, self._last_s = 0.0, 0.0
+        self._loop: ThreadLoop | None = None
+        self._errors: list[Exception] = []
         self.puts: list[Put] = []
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="producers", daemon=True)
-        self._thread.start()
+        self._last_s = time.monotonic()
+        self._loop = ThreadLoop.start("producers", self._put_due, self._errors.append)
 
     def stop(self) -> None:
         """Returns when the last put is answered. Idempotent."""
-        self._ending.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._loop is not None:
+            self._loop.stop()
+            self._loop.join(None)
 
     def check(self) -> None:
         """Raise the error that ended the thread, if one did."""
-        if self._error is not None:
-            raise self._error
+        for error in self._errors:
+            raise error
 
-    def _run(self) -> None:
-        due, last_s = 0.0, time.monotonic()
-        try:
-            while not self._ending.wait(_INTERVAL_S):
-                now_s = time.monotonic()
-                due, last_s = due + (now_s - last_s) * self._records_per_s, now_s
-                while due >= 1 and not self._ending.is_set():
-                    count = min(int(due), KEYS)
-                    self._put(self._random.sample(list(self._next), count))
-                    due -= count
-        except BaseException as exc:  # noqa: BLE001  # `check` raises it in the drill's thread
-            self._error = exc
+    def _put_due(self) -> float:
+        now_s = time.monotonic()
+        self._due += (now_s - self._last_s) * self._records_per_s
+        self._last_s = now_s
+        if count := min(int(self._due), KEYS):
+            self._put(self._random.sample(list(self._next), count))
+            self._due -= count
+        return 0 if self._due >= 1 else _INTERVAL_S
 
     def _put(self, keys: Sequence[str]) -> None:
         """Put the next record of each key."""
@@ -284,7 +281,7 @@ class Producers:
         payload = f"the payload of {key!r}, {number}"
         try:
             data = self._payload(key, number)
-        except Exception as exc:
+        except (Exception, SystemExit) as exc:
             raise DrillError(f"{payload} cannot be made: {type(exc).__name__}: {exc}") from exc
         if not isinstance(data, bytes):
             raise DrillError(f"{payload} is of type {type(data).__name__}", "return bytes")

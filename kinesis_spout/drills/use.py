@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 Uses: TypeAlias = "Mapping[str, Sequence[tuple[float, Counter[str]]]]"
 """What a subject used, in the order of the times: seconds, and how much of each measure. A subject
-is a run, a run with its `FAMILY`, or ZooKeeper.
+is a run or ZooKeeper.
 """
 
-FAMILY = " and its child processes"
 ZOOKEEPER = "ZooKeeper"
 ENOUGH_S = 120.0  # a process that has lived less than this is still warming up
 _MIB = 1 << 20
@@ -32,19 +31,14 @@ _SLACK = {"memory in MiB": 4, "threads": 6, "open files": 2, _ZNODES: 4}
 
 
 def process_uses(pids: Mapping[str, int]) -> Iterator[tuple[str, Counter[str]]]:
-    """Of each run's process; and, of one that has others below it, of all of these together. Runs
-    whose process is gone are left out.
-    """
+    """Of each run's process, with all below it. Runs whose process is gone are left out."""
     for run, pid in pids.items():
         with suppress(psutil.Error):
-            own = _use(psutil.Process(pid))
-            yield run, own
-            family = Counter(own)
+            use = _use(psutil.Process(pid))
             for one in descendants(pid):
                 with suppress(psutil.Error):
-                    family += _use(one)
-            if family != own:
-                yield run + FAMILY, family
+                    use += _use(one)
+            yield run, use
 
 
 def znode_use(znodes: int, states: int) -> Counter[str]:
@@ -101,7 +95,7 @@ def levels(uses: Uses, *subjects: str) -> Iterator[Level]:
 
 
 def level_notes(uses: Uses, run: str) -> list[str]:
-    """Sentences about one process, about ZooKeeper, and about the process with all below it."""
+    """Sentences about one run, and about ZooKeeper."""
     if not any(levels(uses, run)):
         return [f"no process lived for {ENOUGH_S:.0f} s, so memory use cannot be judged"]
-    return [str(one) for one in levels(uses, run, ZOOKEEPER, run + FAMILY)]
+    return [str(one) for one in levels(uses, run, ZOOKEEPER)]

@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from kinesis_spout.drills.use import ZOOKEEPER, process_uses, znode_use
 from kinesis_spout.drills.zookeeper import Link, StoredStates, ZookeeperServers
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.programs import load_function
+from kinesis_spout.threads import ThreadLoop
 from state.plan import plan_number
 
 if TYPE_CHECKING:
@@ -54,20 +54,26 @@ class Samples:
         self._stored = stored
         self._zookeeper = zookeeper
         self._job = job
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
+        self._loop: ThreadLoop  # from `start` on
         self._lock = threading.Lock()
+        self._turn = 0
+        self._errors: list[Exception] = []
         self.states: list[Sample] = []
         self.uses: dict[str, list[tuple[float, Counter[str]]]] = defaultdict(list)
         self.shards: dict[str, ShardLife] = {}
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop = ThreadLoop.start("samples", self._sample, self._errors.append)
 
     def stop(self) -> None:
         """Idempotent."""
-        self._ending.set()
-        self._thread.join()
+        self._loop.stop()
+        self._loop.join(None)
+
+    def check(self) -> None:
+        """Raise the error that ended the thread, if one did."""
+        for error in self._errors:
+            raise error
 
     def sample_shards(self) -> None:
         """List the shards, and note which are new or closed since."""
@@ -88,21 +94,19 @@ class Samples:
             with self._lock:
                 self.states.append(Sample(began_ns, time.monotonic_ns(), states))
 
-    def _run(self) -> None:
-        began_s = time.monotonic()
-        for turn in count():
-            if self._ending.wait(INTERVAL_S):
-                return
-            self.sample_states()
-            with suppress(KinesisError):  # the next sample lists them
-                self.sample_shards()
-            if turn % _BETWEEN_USES == 0:
-                at_s = time.monotonic() - began_s
-                for subject, use in process_uses(self._job.pids):
-                    self.uses[subject].append((at_s, use))
-                if (znodes := self._zookeeper.znodes()) is not None and self.states:
-                    use = znode_use(znodes, len(self.states[-1].states))
-                    self.uses[ZOOKEEPER].append((at_s, use))
+    def _sample(self) -> float:
+        self.sample_states()
+        with suppress(KinesisError):  # the next sample lists them
+            self.sample_shards()
+        if self._turn % _BETWEEN_USES == 0:
+            at_s = time.monotonic()
+            for subject, use in process_uses(self._job.pids):
+                self.uses[subject].append((at_s, use))
+            if (znodes := self._zookeeper.znodes()) is not None and self.states:
+                use = znode_use(znodes, len(self.states[-1].states))
+                self.uses[ZOOKEEPER].append((at_s, use))
+        self._turn += 1
+        return INTERVAL_S
 
 
 @dataclass(slots=True)
@@ -243,10 +247,11 @@ class World:
         self.tell(sentence)
 
     def look_after(self) -> None:
-        """Raise what has ended the producers, and start processes again that ended by themselves,
-        as a supervisor would.
+        """Raise what has ended the producers or the samples, and start processes again that ended
+        by themselves, as a supervisor would.
         """
         self.producers.check()
+        self.samples.check()
         now_ns, restarts = time.monotonic_ns(), self.restarts
         for run, words in self.job.ended():
             last = _last_line(words)
