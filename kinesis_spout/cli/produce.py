@@ -2,8 +2,7 @@
 
 import secrets
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from kinesis_spout.aggregation.packing import Packer, users_of
@@ -130,15 +129,13 @@ class AggregatingPutter:
     ) -> None:
         """Put all records. Blocks on the network. Raises what `RecordPutter.put` raises, and
         `ValueError` for an explicit hash key that is none. `accepted` gets each of the records that
-        was put in its shard.
+        was put in its shard, no two of which are one object.
         """
-        waiting: dict[OutgoingRecord, list[OutgoingRecord]] = defaultdict(list)
-        for record in records:
-            waiting[record].append(record)
 
-        def on_put(users: Iterable[OutgoingRecord], shard_id: str | None) -> None:
-            for user in users:
-                accepted(waiting[user].pop(0), shard_id)
+        def on_put(record: OutgoingRecord, shard_id: str | None, left: Container[int] = ()) -> None:
+            for user in users_of(record):
+                if id(user) not in left:
+                    accepted(user, shard_id)
 
         if self._packer is None:
             self._packer = Packer(self.list_shards())
@@ -150,7 +147,7 @@ class AggregatingPutter:
             if packer.strays(record, shard_id):
                 misplaced.append((record, shard_id))
             else:
-                on_put(users_of(record), shard_id)
+                on_put(record, shard_id)
 
         self.put_packed(packed, on_packed)
         if misplaced:
@@ -158,10 +155,10 @@ class AggregatingPutter:
             strays: list[OutgoingRecord] = []
             for record, shard_id in misplaced:
                 again = packer.strays(record, shard_id)
-                left = Counter(user for one in again for user in users_of(one))
-                on_put((Counter(users_of(record)) - left).elements(), shard_id)
+                left = {id(user) for one in again for user in users_of(one)}
+                on_put(record, shard_id, left)
                 strays += again
-            self.put_packed(strays, lambda record, shard_id: on_put(users_of(record), shard_id))
+            self.put_packed(strays, on_put)
 
 
 @command("none", stream_is_argument=True, only_typed="stream", codes=TYPED_CODES)
