@@ -91,7 +91,7 @@ class Drill:
     def play(self, world: World) -> None:
         """Do all steps."""
         if self.outlasts is Outlasts.SPOUT and world.setting.spout:
-            world.restarts.limit = 0
+            world.max_restarts = 0
         for step in self.steps:
             step(world)
 
@@ -130,7 +130,7 @@ def disturbed(world: World, drill: Drill) -> Drilled:
         world.job.end()
     else:
         world.tell(f"the drill starts: {drill.sentence}")
-        world.restarts.limit = drill.restarts
+        world.max_restarts = drill.restarts
         try:
             drill.play(world)
             world.wait(_AFTER_S)
@@ -141,9 +141,7 @@ def disturbed(world: World, drill: Drill) -> Drilled:
             world.job.end()
     troubles += drill.after(world)
     if drill.outlasts is Outlasts.ANY:
-        troubles += [
-            f"{run} ended because of the drill's disturbance" for run in world.restarts.ended
-        ]
+        troubles += [f"{one.run} ended because of the drill's disturbance" for one in world.ended]
     return Drilled(
         drill=drill.name,
         history=world.history(),

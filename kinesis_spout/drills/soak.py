@@ -158,7 +158,7 @@ class _SpoutSoak:
 
     def run(self, seconds: float) -> None:
         world = self._world
-        world.restarts.limit = 0
+        world.max_restarts = 0
         pace = _QUICK if seconds < _SHORT_S else _PACE
 
         def disturb_zookeeper(random: Random) -> None:

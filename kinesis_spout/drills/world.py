@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -109,25 +110,14 @@ class Samples:
         return INTERVAL_S
 
 
-@dataclass(slots=True)
-class Restarts:
-    """Of processes that end by themselves, which a supervisor would start again: at most `limit`
-    times since the last fault. `of_fault`: how many there were since the fault with that number.
-    `ended`: the runs that did so.
-    """
-
-    limit: int = 0
-    count: int = 0
-    of_fault: int = 0
-    ended: list[str] = field(default_factory=list)
-
-
 @dataclass(slots=True, kw_only=True)
 class World:
     """For one thread. `tell` gets a sentence now and then.
 
     - `link`: the job's way to ZooKeeper, if the drill wants one; nobody else goes by it.
     - `faults`: what was done to it. `notes`: what a reader of the verdict should know.
+    - `max_restarts`: how often processes that end by themselves are started again, as a supervisor
+      would, since anything else was done to it. `ended`: their ends, which are faults.
     - `down`: a fault that ends when a successor of the killed process works, and the number of the
       newest plan at its begin.
     """
@@ -144,7 +134,8 @@ class World:
     producers: Producers
     faults: list[Fault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    restarts: Restarts = field(default_factory=Restarts)
+    max_restarts: int = 0
+    ended: list[Fault] = field(default_factory=list)
     down: tuple[Fault, int] | None = None
 
     # what is done to it ---------------------------------------------------------------------------
@@ -252,17 +243,16 @@ class World:
         """
         self.producers.check()
         self.samples.check()
-        now_ns, restarts = time.monotonic_ns(), self.restarts
+        now_ns = time.monotonic_ns()
         for run, words in self.job.ended():
             last = _last_line(words)
-            restarts.count = restarts.count + 1 if restarts.of_fault == len(self.faults) else 1
-            if restarts.count > restarts.limit:
-                when = " again" if restarts.limit else ""
+            restarts = sum(1 for _ in takewhile(self.ended.__contains__, reversed(self.faults)))
+            if restarts >= self.max_restarts:
+                when = " again" if self.max_restarts else ""
                 raise DrillError(f"{run} ended by itself{when}: {last}")
             self._note(f"{run} ended by itself and was started again: {last}")
-            restarts.ended.append(run)
-            self.faults.append(Fault(f"{run} ended by itself", now_ns, now_ns, run=run))
-            restarts.of_fault = len(self.faults)
+            self.ended.append(Fault(f"{run} ended by itself", now_ns, now_ns, run=run))
+            self.faults.append(self.ended[-1])
             self.job.start()
 
     @property
