@@ -13,10 +13,11 @@ A range of unresolved records has no known records between its ends. So a positi
 be kept to: the shard is moved to the first record of the range (`position_outside_ranges`). Nothing
 is claimed of a moved shard that is not known.
 
-History. What consumes the stream writes entries: the service's time, and for each shard
-that has changed since the entry before it a position before which every record was acked by then
-(`resume_position`). So an entry is never ahead of the truth of its time. One that is missing makes
-an application that goes back go further back. It repeats records, and loses none.
+History. What consumes the stream writes entries: the service's time, and for each shard a position
+before which every record was acked by then (`resume_position`). So an entry is never ahead of the
+truth of its time. One that is missing makes an application that goes back go further back. It
+repeats records, and loses none. Earlier versions also wrote entries of only those shards that had
+changed since the entry before.
 
     the wanted time is         a shard goes back to
     before the first entry     nothing: nobody knows where it was
@@ -33,17 +34,17 @@ of a move, nobody knows which of the two was first: a shard goes back to the ear
 positions before and after the move.
 
 Thinning. Entries are dropped where the gap that this leaves is smallest in proportion to its age:
-what is left is fine for the last minutes and coarse for days. A dropped entry is merged into the
-next one. A position counts then from a later time on, and nothing is claimed too early, because
-positions of entries without a cause only grow. An entry is neither dropped before a move nor is a
-move: one can go back to just before it. Where there are too many moves for that, the oldest entries
-are dropped, whatever they are: the history begins later.
+what is left is fine for the last minutes and coarse for days. The positions of a dropped entry are
+in the next one, too, so they count from a later time on, and nothing is claimed too early. An entry
+is neither dropped before a move nor is a move: one can go back to just before it. Where there are
+too many moves for that, the oldest entries are dropped, whatever they are: the history begins
+later. Entries of some shards only, and the one before them, stay until they are all over.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 256
 MIN_ENTRIES = 32
 MAX_POSITIONS = 500_000  # in all entries together, if more than `MIN_ENTRIES` are kept
-MAX_DROPS = 8  # in one write
 # The time of an entry is later than what it tells by no more than this: a margin of a second, since
 # the service's Date header is cut to whole seconds, and the way of an answer.
 MAX_LATE_MS = 5_000
@@ -249,25 +249,6 @@ def changes(
         )
 
 
-def time_of_next(marks: Sequence[HistoryMark], now_ms: int, *, after_ms: int = 0) -> int:
-    """The time of the entry that is written at `now_ms`: at least `after_ms` later than that of the
-    entry before it, whatever the clock says.
-    """
-    return max(now_ms, marks[-1].time_ms + after_ms) if marks else now_ms
-
-
-def merged(dropped: HistoryEntry, following: HistoryEntry) -> HistoryEntry:
-    """The entry that takes the place of these two, which follow each other."""
-    if following.full:
-        return following
-    return HistoryEntry(
-        time_ms=following.time_ms,
-        positions={**dropped.positions, **following.positions},
-        full=dropped.full,
-        cause=following.cause,
-    )
-
-
 def max_entries(shards: int) -> int:
     """How many entries are kept of an application with so many shards."""
     return max(MIN_ENTRIES, min(MAX_ENTRIES, MAX_POSITIONS // max(shards, 1)))
@@ -275,28 +256,27 @@ def max_entries(shards: int) -> int:
 
 def to_drop(
     marks: Sequence[HistoryMark], *, now_ms: int, horizon_ms: int | None, max_kept: int
-) -> list[int]:
-    """The indexes of the entries to merge into the next ones, in order. Where several follow each
-    other, they are the oldest, and all are merged into the one after them.
+) -> list[HistoryMark]:
+    """The entries to remove, in order. At most `max_kept` with all shards are kept.
 
-    `horizon_ms`: the service's time less the retention. Of the entries before it, the last one
-    stays: it tells where the application was then.
+    `horizon_ms`: the service's time less the retention. Of the entries before it, the last one with
+    all shards stays: it tells where the application was then.
     """
-    drops: list[int] = []
-    if horizon_ms is not None and len(marks) > 1 and marks[1].time_ms <= horizon_ms:
-        drops.append(0)
-    excess = min(len(marks) - max_kept, MAX_DROPS)
+    full = [at for at, mark in enumerate(marks) if mark.full]
+    over = (at for at in full if horizon_ms is not None and marks[at].time_ms <= horizon_ms)
+    begin = max(over, default=0)
+    excess = len(full) - max_kept
     costs = ((_cost(marks, at, now_ms), at) for at in range(1, len(marks) - 1))
     candidates = [at for cost, at in sorted(costs) if cost < _ALL_USERS]
+    if len(candidates) < excess:
+        begin = max(begin, full[excess])
+    drops = [*range(begin)]
     for at in candidates:
         if len(drops) >= excess:
             break
         if not any(abs(at - other) < 2 for other in drops):
             drops.append(at)
-    if len(candidates) < excess:
-        left = (at for at in range(len(marks) - 1) if at not in drops)
-        drops += islice(left, excess - len(drops))
-    return sorted(drops)
+    return [marks[at] for at in sorted(drops)]
 
 
 def worth_reading(marks: Sequence[HistoryMark], shards: int) -> list[HistoryMark]:
@@ -367,7 +347,7 @@ def held_since_ms(
 def _cost(marks: Sequence[HistoryMark], at: int, now_ms: int) -> float:
     """The gap that the entry leaves, in proportion to its age; infinite if it stays."""
     before, mark, after = marks[at - 1 : at + 2]
-    if mark.moved or after.moved or mark.time_ms == after.time_ms:
+    if mark.moved or after.moved or not mark.full or not after.full:
         return _ALL_USERS
     return (after.time_ms - before.time_ms) / (max(0, now_ms - mark.time_ms) + _YOUNGEST_AGE_MS)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from state.errors import (
@@ -14,8 +13,8 @@ from state.errors import (
     StoredDataError,
     StoreUnavailableError,
 )
-from state.moves import max_entries, merged, resume_position, time_of_next, to_drop
-from state.store.history import HistoryEntry, HistoryIndex, HistoryMark
+from state.moves import max_entries, resume_position, to_drop
+from state.store.history import HistoryEntry, HistoryIndex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,10 +45,8 @@ class _Recorded:
 
 
 class HistoryRecorder:
-    """One per process that owns an application, or leads its tasks. For any thread.
-
-    The first entry of a process has all shards. A failure is logged and nothing more: who goes back
-    then goes further back.
+    """One per process that owns an application, or leads its tasks. For any thread. A failure is
+    logged and nothing more: who goes back then goes further back.
     """
 
     def __init__(self, history: HistoryStore, clock: Clock) -> None:
@@ -97,59 +94,33 @@ class HistoryRecorder:
     def _written(
         self, states: Mapping[str, StoredState], now_ms: int, retention_ms: int | None
     ) -> _Recorded:
-        is_first = self._recorded is None
         last = self._recorded or _Recorded(self._history.index(), {}, {})
         positions = {shard: resume_position(stored.state) for shard, stored in states.items()}
-        changed = {shard: at for shard, at in positions.items() if last.positions.get(shard) != at}
-        if not changed:
+        if positions == last.positions:
             return _Recorded(last.index, states, positions)
-        # Also where most have changed: such an entry takes the place of the one before it without
-        # being written again.
-        full = is_first or len(changed) * 2 >= len(states)
-        entry = HistoryEntry(
-            time_ms=time_of_next(last.index.marks, now_ms, after_ms=1),
-            positions=positions if full else changed,
-            full=full,
-        )
         horizon_ms = None if retention_ms is None else now_ms - retention_ms
-        added, removed = thinned(
-            self._history, last.index, now_ms=now_ms, horizon_ms=horizon_ms, shards=len(states)
+        index = write_entry(
+            self._history, last.index, positions, now_ms=now_ms, horizon_ms=horizon_ms
         )
-        added.append((last.index.next, entry))
-        index = self._history.write(last.index, added, remove=removed)
         return _Recorded(index, states, positions)
 
 
-def thinned(
-    history: HistoryStore, index: HistoryIndex, *, now_ms: int, horizon_ms: int | None, shards: int
-) -> tuple[list[tuple[int, HistoryEntry]], list[HistoryMark]]:
-    """The entries that take the place of others, and those others, to make room for one more.
-    Blocks on the store. Raises `ConflictError` where an entry was removed meanwhile.
+def write_entry(
+    history: HistoryStore,
+    index: HistoryIndex,
+    positions: Mapping[str, Position],
+    *,
+    now_ms: int,
+    horizon_ms: int | None = None,
+    cause: str | None = None,
+) -> HistoryIndex:
+    """Write the positions of all shards at `now_ms`, and make room for them (`to_drop`). Blocks on
+    the store. Raises `ConflictError` when another process has written since `index`.
     """
-    added: list[tuple[int, HistoryEntry]] = []
-    removed: list[HistoryMark] = []
-    drops = to_drop(
-        index.marks, now_ms=now_ms, horizon_ms=horizon_ms, max_kept=max_entries(shards) - 1
-    )
-    # The difference is the same for those that follow each other.
-    for _, run in groupby(enumerate(drops), key=lambda drop: drop[1] - drop[0]):
-        (_, first), *_ = others = list(run)
-        end = first + len(others)
-        dropped, following = index.marks[first:end], index.marks[end]
-        removed += dropped
-        if following.full:
-            continue
-        # An entry with all shards needs none of those before it.
-        full = max((at for at, mark in enumerate(dropped) if mark.full), default=0)
-        entries = history.read([*dropped[full:], following])
-        both = entries[0]
-        for entry in entries[1:]:
-            if both is None or entry is None:
-                raise ConflictError(
-                    f"another process removed entry {dropped[0].number} of the checkpoint history"
-                )
-            both = merged(both, entry)
-        if both is not None:
-            added.append((dropped[0].number, both))
-        removed.append(following)
-    return added, removed
+    marks = index.marks
+    # Never earlier than the entry before it, whatever the clock says.
+    time_ms = max(now_ms, marks[-1].time_ms) if marks else now_ms
+    entry = HistoryEntry(time_ms=time_ms, positions=positions, full=True, cause=cause)
+    kept = max_entries(len(positions)) - 1
+    drops = to_drop(marks, now_ms=now_ms, horizon_ms=horizon_ms, max_kept=kept)
+    return history.write(index, entry, remove=drops)

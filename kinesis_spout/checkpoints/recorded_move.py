@@ -3,18 +3,15 @@ store.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 
-from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
+from kinesis_spout.application.history_recorder import MARGIN_MS, write_entry
 from kinesis_spout.application.session import closed_plan
 from kinesis_spout.clock import Clock, SteadyTime
 from kinesis_spout.service.client import KinesisClient
-from state.errors import StoredDataError
 from state.failpoint import failpoint
-from state.moves import earlier, never_settling, resume_position, time_of_next
+from state.moves import earlier, never_settling, resume_position
 from state.position import Position
 from state.shard_state import ShardState
-from state.store.history import HistoryEntry, HistoryIndex, HistoryMark, HistoryStore
 from state.store.identity import StreamIdentity
 from state.store.shard_states import ShardStateStore, StateChange, StoredState
 from state.znodes.topics import StoreTopics
@@ -67,7 +64,7 @@ def write_states(
         if shard not in removed
     }
     if lowest != before:
-        index = _write(store.history, index, lowest, cause, now_ms() + MARGIN_MS)
+        index = write_entry(store.history, index, lowest, now_ms=now_ms() + MARGIN_MS, cause=cause)
     store.shard_states.move(
         [StateChange(before=stored.get(state.shard_id), after=state) for state in states]
     )
@@ -75,24 +72,7 @@ def write_states(
     failpoint("states-moved")
     after_it = _positions(store.shard_states)
     if after_it != lowest:
-        _write(store.history, index, after_it, cause, now_ms() + MARGIN_MS)
-
-
-def _write(
-    history: HistoryStore,
-    index: HistoryIndex,
-    positions: dict[str, Position],
-    cause: str,
-    now_ms: int,
-) -> HistoryIndex:
-    """Also make room. What cannot be read stays: a move does not fail of it."""
-    time_ms = time_of_next(index.marks, now_ms)
-    entry = HistoryEntry(time_ms=time_ms, positions=positions, full=True, cause=cause)
-    added: list[tuple[int, HistoryEntry]] = []
-    gone: list[HistoryMark] = []
-    with suppress(StoredDataError):
-        added, gone = thinned(history, index, now_ms=now_ms, horizon_ms=None, shards=len(positions))
-    return history.write(index, [*added, (index.next, entry)], remove=gone)
+        write_entry(store.history, index, after_it, now_ms=now_ms() + MARGIN_MS, cause=cause)
 
 
 def _positions(shard_states: ShardStateStore) -> dict[str, Position]:

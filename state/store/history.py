@@ -16,8 +16,8 @@ class HistoryEntry:
     """What became known of the application's progress at one time (`state.moves`).
 
     - `time_ms`: the service's time; all of it was so by then.
-    - `positions`: by shard, a position before which every record was acked. Of an entry that is
-      `full`, of all shards; else of those that have changed since the entry before it.
+    - `positions`: by shard, a position before which every record was acked: of all shards. Of an
+      entry that is not `full`, which earlier versions wrote, of those that had changed.
     - `cause`: the command by which an operator moved the application; None if none did.
     """
 
@@ -82,15 +82,14 @@ class HistoryStore(Protocol):
     def write(
         self,
         index: HistoryIndex,
-        entries: Sequence[tuple[int, HistoryEntry]],
+        entry: HistoryEntry,
         *,
         remove: Sequence[HistoryMark] = (),
     ) -> HistoryIndex:
-        """Add entries to the history that was listed as `index`, each with its number, and remove
-        others. Returns the list as it is then. An entry never changes: one that takes the place of
-        others has the number of one of them, and another time or kind.
+        """Add an entry to the history that was listed as `index`, and remove others. Returns the
+        list as it is then. An entry never changes.
 
-        One transaction, unless the entries are too large for one: then entries are removed in the
-        last one. A write of the owner; raises `ConflictError` when another process has written
-        since `index`.
+        One transaction, unless the entry is too large for one: then entries are removed in the last
+        one. A write of the owner; raises `ConflictError` when another process has written since
+        `index`.
         """

@@ -150,29 +150,28 @@ class HistoryZnodes(Nodes, HistoryStore):
     def write(
         self,
         index: HistoryIndex,
-        entries: Sequence[tuple[int, HistoryEntry]],
+        entry: HistoryEntry,
         *,
         remove: Sequence[HistoryMark] = (),
     ) -> HistoryIndex:
         path = self._paths.history
-        added = [mark_of(number, entry) for number, entry in entries]
-        following = max([index.next, *(mark.number + 1 for mark in added)])
-        data = encode(HistoryHead(next=following), path)
+        added = mark_of(index.next, entry)
+        data = encode(HistoryHead(next=index.next + 1), path)
         creations = [
             Create(self._paths.history_part(name), part)
-            for mark, (_, entry) in zip(added, entries, strict=True)
-            for name, part in zip(node_names(mark), encode_entry(entry), strict=True)
+            for name, part in zip(node_names(added), encode_entry(entry), strict=True)
         ]
         gone = [*index.leftovers, *(name for mark in remove for name in node_names(mark))]
         deletions = [Delete(self._paths.history_part(name)) for name in gone]
         version = index.version
-        transactions = list(in_transactions(creations)) or [[]]
-        # The head goes with every part, so that two writers never mix; what entries take the place
-        # of goes with the last part: a writer that is stopped leaves an entry twice, never none.
+        transactions = list(in_transactions(creations))
+        # The head goes with every part, so that two writers never mix. The others are removed with
+        # the last part: a writer that is stopped leaves one entry too many, never one too few.
         for at, transaction in enumerate(transactions):
             head: Operation = Create(path, data) if version is None else Set(path, data, version)
             is_last = at == len(transactions) - 1
             self._fence.write([head, *(deletions if is_last else []), *transaction])
             version = 0 if version is None else version + 1
-        kept = [mark for mark in index.marks if mark not in set(remove)]
-        return HistoryIndex(tuple(sorted([*kept, *added])), following, version)
+        removed = set(remove)
+        kept = [mark for mark in index.marks if mark not in removed]
+        return HistoryIndex((*kept, added), index.next + 1, version)

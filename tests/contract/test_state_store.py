@@ -224,7 +224,7 @@ def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> No
     store.reports.mark_tracked(OutcomePolicy())
     store.runs.begin(Run(owner=OWNER, kind=SPARK, session_timeout_ms=10_000))
     entry = HistoryEntry(time_ms=1, positions={"a": TRIM_HORIZON}, full=True)
-    store.history.write(store.history.index(), [(0, entry)])
+    store.history.write(store.history.index(), entry)
     store.pause.begin(Pause(by="ann"))
     with pytest.raises(OwnedByAnotherError, match="4242"):
         store_world.open().identity.reset(OTHER, timeout_s=0)

@@ -39,7 +39,7 @@ def test_the_history_is_what_was_written_in_its_order(store_world: StoreWorld) -
     written = [entry_at(3), entry_at(4, full=False), moved]
     index = store.history.index()
     for entry in written:
-        index = store.history.write(index, [(index.next, entry)])
+        index = store.history.write(index, entry)
     looking = store_world.open()
     assert looking.history.index() == index
     assert index.next == 3
@@ -48,23 +48,18 @@ def test_the_history_is_what_was_written_in_its_order(store_world: StoreWorld) -
     assert list(looking.shard_states.load()) == ["shardId-000000000000"]
 
 
-def test_an_entry_takes_the_place_of_others_in_one_write(store_world: StoreWorld) -> None:
+def test_one_write_adds_an_entry_and_removes_others(store_world: StoreWorld) -> None:
     """One that was removed meanwhile is missing."""
     store = owned(store_world)
     index = store.history.index()
     for number in range(4):
-        index = store.history.write(index, [(index.next, entry_at(number))])
-    instead = entry_at(2, full=False)
-    index = store.history.write(
-        index,
-        [(index.marks[1].number, instead), (index.next, entry_at(9))],
-        remove=index.marks[1:3],
-    )
+        index = store.history.write(index, entry_at(number))
+    index = store.history.write(index, entry_at(9), remove=index.marks[1:3])
     looking = store_world.open()
     assert looking.history.index() == index
-    assert looking.history.read(index.marks) == [entry_at(0), instead, entry_at(3), entry_at(9)]
-    store.history.write(index, [(index.next, entry_at(10))], remove=index.marks[:1])
-    assert looking.history.read(index.marks[:2]) == [None, instead]
+    assert looking.history.read(index.marks) == [entry_at(0), entry_at(3), entry_at(9)]
+    store.history.write(index, entry_at(10), remove=index.marks[:1])
+    assert looking.history.read(index.marks[:2]) == [None, entry_at(3)]
 
 
 def test_an_entry_of_many_shards_is_in_several_nodes(store_world: StoreWorld) -> None:
@@ -73,13 +68,13 @@ def test_an_entry_of_many_shards_is_in_several_nodes(store_world: StoreWorld) ->
     """
     store = owned(store_world)
     large = entry_at(1, shards=2 * MAX_SHARDS_PER_PART + 1)
-    index = store.history.write(store.history.index(), [(0, large)])
+    index = store.history.write(store.history.index(), large)
     assert store.history.read(index.marks) == [large]
     half, whole = node_names(mark_of(1, large))[0], store_world.children("history")
     store_world.put(f"history/{half}", b"half an entry")
     index = store.history.index()
     assert (len(index.marks), index.leftovers) == (1, (half,))
-    store.history.write(index, [(index.next, entry_at(2))])
+    store.history.write(index, entry_at(2))
     assert len(store_world.children("history")) == len(whole) + 1
     assert len(whole) == 3
 
@@ -87,15 +82,15 @@ def test_an_entry_of_many_shards_is_in_several_nodes(store_world: StoreWorld) ->
 def test_only_the_owner_writes_and_only_what_it_has_seen(store_world: StoreWorld) -> None:
     store = owned(store_world)
     first = store.history.index()
-    index = store.history.write(first, [(0, entry_at(1))])
+    index = store.history.write(first, entry_at(1))
     for outdated in (first, HistoryIndex(index.marks, index.next, 7)):
         with pytest.raises(ConflictError, match="history was"):
-            store.history.write(outdated, [(5, entry_at(2))], remove=index.marks)
+            store.history.write(outdated, entry_at(2), remove=index.marks)
     with pytest.raises(StaleOwnerError):
-        store_world.open().history.write(index, [(1, entry_at(2))])
+        store_world.open().history.write(index, entry_at(2))
     assert store.history.index() == index
     store.ownership.release()
     later = owned(store_world, OTHER)
     with pytest.raises(StaleOwnerError):
-        store.history.write(index, [(1, entry_at(2))])
+        store.history.write(index, entry_at(2))
     assert later.history.index() == index

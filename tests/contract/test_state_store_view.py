@@ -96,7 +96,7 @@ def test_the_newest_move_of_an_operator_is_shown(store_world: StoreWorld) -> Non
     )
     moved = HistoryEntry(time_ms=9, positions={SHARD: TRIM_HORIZON}, full=True, cause="rewind")
     for entry in (before, moved):
-        index = store.history.write(index, [(index.next, entry)])
+        index = store.history.write(index, entry)
     seen = store_world.open().view.read()
     assert seen.move == OperatorMove(cause="rewind", time_ms=9, back=frozenset({SHARD}))
     assert dict(seen.held_since_ms) == {}

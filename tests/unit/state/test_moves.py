@@ -132,12 +132,24 @@ def test_the_entry_is_dropped_whose_gap_is_smallest_for_its_age(
     """Nothing while there is room; two that follow each other stay apart. Neither a move nor the
     entry before it: one goes back to just before it. Of those before the retention the last stays.
     """
-    marks = [
-        HistoryMark(number=number, time_ms=time_ms, full=not number, moved=number == moved)
-        for number, time_ms in enumerate(times_ms)
-    ]
+    marks = [mark(*each, moved=each[0] == moved) for each in enumerate(times_ms)]
     now_ms = times_ms[-1] + 1
-    assert to_drop(marks, now_ms=now_ms, horizon_ms=horizon_ms, max_kept=kept) == dropped
+    drops = to_drop(marks, now_ms=now_ms, horizon_ms=horizon_ms, max_kept=kept)
+    assert [each.number for each in drops] == dropped
+
+
+def mark(number: int, time_ms: int, *, full: bool = True, moved: bool = False) -> HistoryMark:
+    return HistoryMark(number=number, time_ms=time_ms, full=full, moved=moved)
+
+
+@pytest.mark.parametrize(("horizon_ms", "dropped"), [(39, [4]), (40, [0, 1, 2, 3])])
+def test_entries_with_some_shards_stay_with_the_one_before_them_until_they_are_over(
+    horizon_ms: int, dropped: list[int]
+) -> None:
+    """Earlier versions wrote them, and each needs those before it."""
+    marks = [mark(at, 10 * at, full=at not in {1, 2, 3}) for at in range(8)]
+    drops = to_drop(marks, now_ms=80, horizon_ms=horizon_ms, max_kept=4)
+    assert [each.number for each in drops] == dropped
 
 
 def test_the_newest_move_tells_which_shards_it_has_set_back() -> None:

@@ -29,7 +29,7 @@ def application(backend: MemoryBackend) -> MemoryStateStore:
     store.shard_states.save([StateChange(None, state_at(1, shard)) for shard in shards])
     store.shard_list.save(shards)
     entry = HistoryEntry(time_ms=1, positions={"shardId-0": TRIM_HORIZON}, full=True)
-    store.history.write(store.history.index(), [(0, entry)])
+    store.history.write(store.history.index(), entry)
     store.ownership.release()
     return store
 
