@@ -31,9 +31,9 @@ def _refuse_hidden(package: str, module: str) -> None:
 # Another Python may find these files, and not what they need.
 if find_spec("msgspec") is None:
     raise ImportError(
-        f"{sys.executable} imports kinesis-spout, but has no package msgspec; use the Python in "
-        "which kinesis-spout is installed (for spark-submit and the workers of Spark, set "
-        "PYSPARK_PYTHON to this Python)"
+        f"{sys.executable} imports kinesis-spout, but has no package msgspec; run the program "
+        "with the Python in which kinesis-spout is installed; for spark-submit and Spark's "
+        "workers, set PYSPARK_PYTHON to the path of that Python"
     )
 _refuse_hidden("state", "sequence_number")
 _refuse_hidden("scheme", "record_scheme")

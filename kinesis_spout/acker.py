@@ -166,7 +166,7 @@ class Acker(Generic[M]):
             if entry is None or entry.init is not None:
                 self._check_issued(root)
                 raise IllegalAckerEventError(
-                    f"init was called twice for root {root}, or after the end of the root",
+                    f"init was called for root {root}, which is already open or has ended",
                     "use a different root for each tuple tree",
                 )
             entry.init = (message_id,)

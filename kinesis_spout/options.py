@@ -261,8 +261,8 @@ CONNECTION = by_field(
     ),
     Option(
         "roleArn",
-        "ARN of a role to assume with STS. The driver and the executors renew its "
-        "credentials before they expire",
+        "ARN of a role to assume with STS. The driver and the executors renew the credentials of "
+        "the role before these expire",
     ),
     Option(
         "roleExternalId",
@@ -283,8 +283,8 @@ SECURITY = by_field(
     ),
     Option(
         "zookeeperCaFile",
-        "PEM file, on driver and executors, with the authorities that may sign the certificate "
-        "of the ZooKeeper server; default: the authorities that the machine trusts",
+        "PEM file, on driver and executors, with the certificate authorities that the job trusts "
+        "for ZooKeeper; default: the authorities that the machine trusts",
     ),
     Option(
         "zookeeperCertFile",
@@ -323,8 +323,8 @@ SECURITY = by_field(
     Option.choice(
         "zookeeperAcl",
         "access to the znodes that the job creates. `open`: everyone has access. `creator`: only "
-        "the job's identity has access. `creator-read`: the job's identity has access, and "
-        "everyone can read. Default: `open` if `zookeeperAuth` is `none`, otherwise `creator`",
+        "the identity of the job has access. `creator-read`: the identity of the job has access, "
+        "and everyone can read. Default: `open` if `zookeeperAuth` is `none`, otherwise `creator`",
         among=ACLS,
     ),
 )
@@ -353,7 +353,8 @@ _STATE = by_field(
     ),
     Option.duration(
         "zookeeperSessionTimeout",
-        "time after which ZooKeeper releases the application of a process that died",
+        "session timeout of ZooKeeper: the time after which another process can take over the "
+        "application of a killed process",
         "10s",
         least="1s",
         most="2m",
@@ -363,9 +364,9 @@ _STATE = by_field(
 _READING = by_field(
     Option.choice(
         "wireFormat",
-        "encoding of GetRecords responses. `json` needs no package. `cbor` takes less CPU, and "
-        "needs the pip extra `cbor`. `auto` chooses `cbor` if the extra is installed and the "
-        "endpoint accepts CBOR",
+        "encoding of GetRecords responses. `json` needs no further package. `cbor` takes less "
+        "CPU, and needs the pip extra `cbor`. `auto` is `cbor` if the extra is installed and the "
+        "endpoint supports CBOR; otherwise, `auto` is `json`",
         "auto",
         among=("auto", "json", "cbor"),
     ),
@@ -380,9 +381,8 @@ _READING = by_field(
     ),
     Option.choice(
         "readMode",
-        "way of reading new records. `polling` reads with GetRecords. `efo` reads by enhanced "
-        "fan-out with a registered consumer, and with GetRecords while a shard has no "
-        "subscription",
+        "method of reading. `polling` reads with GetRecords. `efo` reads by enhanced fan-out "
+        "with a registered consumer; a shard without a subscription is read with GetRecords",
         "polling",
         among=("polling", "efo"),
     ),
@@ -426,9 +426,9 @@ _READING = by_field(
     ),
     Option.choice(
         "aggregatedRecords",
-        "treatment of an aggregate of the Kinesis Producer Library. `unpack` delivers each user "
-        "record of the aggregate. `fail` stops the job with an error. `raw` delivers the bytes "
-        "of the aggregate",
+        "treatment of aggregates of the Kinesis Producer Library. `unpack` delivers each user "
+        "record of an aggregate. `fail` stops the job with an error. `raw` delivers the bytes of "
+        "the aggregate",
         "unpack",
         among=("unpack", "fail", "raw"),
     ),
@@ -436,18 +436,18 @@ _READING = by_field(
         "maxUnresolvedPerShard",
         "maximum number of unresolved records (in flight, or waiting for a retry or a dead "
         "letter) per shard. A shard with this number of unresolved records is not read until "
-        "some of them are resolved",
+        "some of the records are acked or dead-lettered",
         "100000",
     ),
     Option.duration(
         "shardRefreshInterval",
-        "time between two listings of the shards of the stream",
+        "time between two requests for the list of the stream's shards",
         "10s",
         least="100ms",
     ),
     Option.duration(
         "ownerWait",
-        "maximum time that a new job waits until an earlier job of the same application ends",
+        "maximum time that a new job waits for the end of an earlier job of the same application",
         "30s",
     ),
 )

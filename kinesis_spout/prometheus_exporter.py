@@ -165,53 +165,58 @@ DEFINITIONS: tuple[Definition, ...] = (
     *_shard_gauge(
         "retention_left_seconds",
         SPARK,
-        "Minimum number of seconds until the oldest unread record expires. The value of a stream "
-        "is the smallest value of its shards",
+        "Minimum number of seconds until the oldest unread record of the shard expires. The "
+        "value of a stream is the smallest value of its shards",
     ),
     *_shard_metric(
-        Kind.HISTOGRAM, "latency_seconds", SPOUT, "Seconds from the arrival of a record to its ack"
+        Kind.HISTOGRAM,
+        "latency_seconds",
+        SPOUT,
+        "Seconds from the arrival of a record on the stream to its ack",
     ),
     _counter(
         "wait_seconds",
         SPOUT,
-        "Seconds that emissions() of the spout waited for records",
+        "Seconds for which the method emissions() of the spout waited for records",
         label="reason",
     ),
     _gauge(
         "failing_seconds",
         SPOUT,
-        "Seconds since a part of the spout's work began to fail; 0 while this part succeeds",
+        "Seconds since the operation in the label part began to fail; 0 while the operation "
+        "succeeds",
         label="part",
     ),
     _counter(
         "outages",
         SPOUT,
-        "Number of outages of a part of the spout's work. The parts are fetch, retries, listing, "
-        "commit, letters and scheme",
+        "Number of outages of the operation in the label part. The operations are fetch, "
+        "retries, listing, commit, letters and scheme",
         label="part",
     ),
     _counter(
         "subscriptions",
         SPOUT,
-        "Number of subscriptions to shards that delivered an event (enhanced fan-out)",
+        "Number of enhanced fan-out subscriptions that delivered at least one event",
     ),
     _counter(
         "subscription_failures",
         SPOUT,
-        "Number of subscriptions to shards that were refused or broke (enhanced fan-out)",
+        "Number of enhanced fan-out subscriptions that were refused or broke",
     ),
     _counter(
         "subscription_fallbacks",
         SPARK,
-        "Number of reads of a shard with GetRecords, because its subscription had failed "
-        "(enhanced fan-out). The reasons are refused, in_use, missing, broken, silent and ended",
+        "Number of times that a shard was read with GetRecords because its enhanced fan-out "
+        "subscription had failed. The reasons are refused, in_use, missing, broken, silent and "
+        "ended",
         label="reason",
     ),
     _gauge(
         "polled_shards",
         SPOUT,
-        "Number of shards that are read with GetRecords, because they have no subscription "
-        "(enhanced fan-out)",
+        "Number of shards that are read with GetRecords because the shards have no enhanced "
+        "fan-out subscription",
     ),
     _gauge(
         "reading_held",
@@ -228,19 +233,19 @@ DEFINITIONS: tuple[Definition, ...] = (
     _gauge(
         "report_age_seconds",
         SPARK,
-        "Seconds since the driver reported the metrics of this stream. The metrics do not change "
-        "while a batch runs",
+        "Seconds since the driver last updated the metrics of this stream. The driver does not "
+        "update metrics while a batch runs",
     ),
     _counter(
         "data_losses",
         SPARK,
-        "Number of possible losses of records that queries reported. The number does not "
-        "change when a query ends",
+        "Number of possible losses of records that queries reported. The number also counts "
+        "queries that have ended",
     ),
     _counter(
         "query_failures",
         SPARK,
-        "Number of queries that ended with an error. The number does not change when a query ends",
+        "Number of queries that ended with an error",
     ),
 )
 BY_NAME = {one.name: one for one in DEFINITIONS}

@@ -107,8 +107,8 @@ class Unpacker:
         if self._place and self.left_out and not before:
             log.warning(
                 "%s: user records of aggregates are not delivered, because their hash keys "
-                "belong to other shards (%d so far). The producer puts these records on the "
-                "other shards again. Later user records of this kind are not logged",
+                "belong to other shards (%d so far). The KPL puts these user records on the "
+                "other shards again. This warning is logged once",
                 self._place,
                 self.left_out,
             )

@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
-STANDS_STILL = (
-    "while an application is paused, its process keeps the ownership and reads no records"
-)
+STANDS_STILL = "a paused application keeps its ownership, and reads no records"
 KEPT_S = 10.0  # between two checks of the ownership during a pause, when nothing else writes
 # Conflicts in a row. Another task may write the same child's first state, but only once.
 MAX_CONFLICTS = 5
@@ -283,7 +281,7 @@ def close_open_plan(plans: PlanStore) -> None:
             continue  # another task of this application closes it, too: look again
         log.warning(
             "a Spark job of this application left batch %s open, so this process has closed the "
-            "batch. Those of its records that have no stored outcome are read again",
+            "batch. The records of the batch without a stored outcome are read again",
             pointer.id,
         )
         return

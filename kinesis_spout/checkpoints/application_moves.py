@@ -163,7 +163,7 @@ def past_position(requested: RequestedPosition, now_ms: int) -> Position:
     position = requested.at(now_ms)
     if position.timestamp_ms is not None and position.timestamp_ms > now_ms:
         raise MoveRefusedError(
-            f"{position} is in the future: the clock of Kinesis is at "
+            f"{position} is in the future: the clock of Kinesis shows "
             f"{Position.at_timestamp(now_ms)}",
             "pass an earlier time",
         )
@@ -236,9 +236,11 @@ def find_rewind(
     past = past_at(entries, requested.timestamp_ms or 0) if entries else None
     if past is None:
         raise MoveRefusedError(
-            f"the application's history starts only at {Position.at_timestamp(entries[0].time_ms)}"
+            "the checkpoint history of the application starts only at "
+            f"{Position.at_timestamp(entries[0].time_ms)}"
             if entries
-            else "the application has no stored history; the job writes the history while it runs",
+            else "the application has no stored checkpoint history; only a running job writes the "
+            "history",
             f"move the application with `kinesis-spout checkpoint set --to {requested}`",
         )
 
@@ -289,5 +291,6 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
         if len(whole) == len(marks):
             return whole
     raise ConflictError(
-        "the application's history changed during each attempt to read it", "run the command again"
+        "the checkpoint history changed during each attempt to read the history",
+        "run the command again",
     )

@@ -145,8 +145,8 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
         notes=(
-            "the shard expired before its children were listed, so the children's records are not "
-            "read"
+            "the shard expired before Kinesis listed its child shards, so the records of the "
+            "child shards are not read"
             if state.end_was_read
             else "the stream no longer lists the shard, so its unread records cannot be read",
         ),
@@ -280,7 +280,7 @@ def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
     shard = search.shard
     if goal.position.is_end and not shard.is_closed:
         raise MoveRefusedError(
-            f"shard {shard.shard_id} is open, so it does not have the position SHARD_END yet",
+            f"shard {shard.shard_id} is open, so its end (SHARD_END) is not known yet",
             "pass LATEST to skip the records that the shard contains now",
         )
     sequence = goal.position.sequence

@@ -75,7 +75,7 @@ MAX_NAMED = 20  # records; with --all there may be 100,000
 def show(op: Operation) -> None:
     """Show each shard's read position and checkpoint.
 
-    The command reads only ZooKeeper, and may run while the job runs.
+    The command sends no request to Kinesis, and may run while the job runs.
     """
     states = [stored.state for _, stored in sorted(op.store.shard_states.load().items())]
     if not states:
@@ -106,12 +106,12 @@ def history(
         parser=lambda text: past_time(with_zone("--since", text) or text),
     ),
 ) -> None:
-    """Show the progress of the application over time, with the newest entry last.
+    """Show the history of the application's checkpoints, with the newest entry last.
 
     Each entry lists the shards that moved, with their positions before and after.
-    All records before an entry's positions were acked at the time of the entry.
-    `checkpoint rewind` moves the application back to the time of an entry. The
-    command reads only ZooKeeper, and may run while the job runs.
+    When an entry was written, all records before its positions were acked.
+    `checkpoint rewind` moves the application back to the time of an entry. The command sends no
+    request to Kinesis, and may run while the job runs.
     """
     since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
     entries = read_history(op.store.history)
@@ -150,7 +150,7 @@ def _history_lines(entries: list[dict[str, Any]], most: int) -> Iterator[str]:
             yield f"    from  {change['from'] or 'not known'}"
             yield f"    to    {change['to'] or 'removed'}"
         if len(moved) > most:
-            yield f"  and {len(moved) - most} more (to list all shards, pass --json)"
+            yield f"  and {len(moved) - most} more shards (to list all shards, pass --json)"
 
 
 # moving -------------------------------------------------------------------------------------------
@@ -173,12 +173,11 @@ def move(
 
     The command shows each shard's position before and after the move, and the
     number of records that will be repeated or skipped. The command is refused
-    while the application runs. The job then continues from the new positions. Do
+    while the application runs. At its next start, the job continues from the new positions. Do
     not change the job's Spark checkpoint location.
 
-    The exit code is 0 if the shards are moved, 1 if the move is refused because
-    records would be skipped or have expired, 3 if Kinesis or ZooKeeper cannot be
-    reached, and 4 if the application runs.
+    The exit code is 0 if the shards are moved, 1 if the move is refused, 3 if Kinesis or ZooKeeper
+    cannot be reached, and 4 if the application runs.
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
@@ -203,16 +202,14 @@ def rewind(
 ) -> None:
     """Move an application back to its positions at an earlier time, even across reshards.
 
-    The application then repeats all records that were not acked at that time. The
-    positions come from the history (see `checkpoint history`). The command shows
-    each shard's position before and after the move, and the number of records
-    that will be repeated. The command is refused while the application runs. The
-    job then continues from these positions. Do not change the job's Spark
-    checkpoint location.
+    The application reads all records again that were not acked at the earlier time. The positions
+    come from the checkpoint history, which `checkpoint history` shows. The command shows each
+    shard's position before and after the move, and the number of records that will be repeated. The
+    command is refused while the application runs. At its next start, the job continues from the
+    earlier positions. Do not change the job's Spark checkpoint location.
 
-    The exit code is 0 if the shards are moved, 1 if the move is refused because
-    records would be skipped or have expired or because the history is too short,
-    3 if Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
+    The exit code is 0 if the shards are moved, 1 if the move is refused, 3 if Kinesis or ZooKeeper
+    cannot be reached, and 4 if the application runs.
     """
     with op.patience():
         op.own_started()
@@ -341,7 +338,11 @@ def skip(
         parser=usage_errors()(SequenceNumber.parse),
     ),
     *,
-    shard: str = option("Id or number of the shard.", metavar="SHARD", parser=shard_id_of),
+    shard: str = option(
+        "Shard, by id (shardId-000000000012) or by number (12).",
+        metavar="SHARD",
+        parser=shard_id_of,
+    ),
     all_records: bool = option("Skip all unresolved records of the shard.", "--all"),
     to: Path | None = option(
         "Save the records to this new file. `produce --json` puts the lines of the file on a "
@@ -351,10 +352,9 @@ def skip(
 ) -> None:
     """Skip unresolved records without further retries, and move the checkpoint past them.
 
-    An unresolved record has failed, or waits for an earlier record. The command
-    shows the shard's positions before and after. The command is refused while the
-    application runs. With --to, the command first reads the records from the
-    stream and saves them in a file.
+    An unresolved record has failed, or waits for an earlier record. The command shows the shard's
+    positions before and after the skip. The command is refused while the application runs. With
+    --to, the command first reads the records from the stream and saves them in a file.
 
     The exit code is 0 if the records are skipped, 1 if the command is refused, 3
     if Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
@@ -429,7 +429,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
             has_first = record.first in numbers
             if missing := missing_records(record.count, len(numbers), has_first=has_first):
                 which = "" if missing >= record.count else f"{missing} of the "
-                say(f"  not saved, because expired: {which}{_name(record)}")
+                say(f"  not saved, because the records have expired: {which}{_name(record)}")
             saved += len(numbers)
     say(f"saved {records_of(saved)} to {path}")
 
@@ -437,7 +437,11 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
 # files --------------------------------------------------------------------------------------------
 @command(aws=False)
 def export(
-    op: Operation, *, to: Path | None = option("File to create (default: stdout).", metavar="FILE")
+    op: Operation,
+    *,
+    to: Path | None = option(
+        "File to which the export is written (default: stdout).", metavar="FILE"
+    ),
 ) -> None:
     """Write the application's state for this stream to a file (or stdout) as one JSON document.
 
@@ -472,12 +476,11 @@ def import_export(
 ) -> None:
     """Restore an application's state from a file that `checkpoint export` wrote.
 
-    The stream must be the stream of the export. The command is refused while the
-    application runs. If the application already has state, pass --replace.
-    Records that were read since the export are read again. Without --allow-skip,
-    the import is refused if a shard's exported position is later than its current
-    position. After an interrupted import, the application does not start until
-    the import is repeated.
+    An export can be imported only for the stream from which it was exported. The command is refused
+    while the application runs. If the application already has state, pass --replace. Records that
+    were read since the export are read again. Without --allow-skip, the import is refused if a
+    shard's exported position is later than its current position. After an interrupted import, the
+    application does not start until the import is repeated.
 
     The exit code is 0 if the state is restored, 1 if the import is refused, 3 if
     Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.

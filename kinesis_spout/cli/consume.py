@@ -86,7 +86,9 @@ def consume(
         "2026-01-31T12:00:00Z."
     ),
     shard: list[str] | None = _read(
-        "Read only this shard, by id or number. Repeatable.", metavar="SHARD", parser=shard_id_of
+        "Read only this shard, by id (shardId-000000000012) or by number (12). Repeatable.",
+        metavar="SHARD",
+        parser=shard_id_of,
     ),
     task_index: int = _read(
         "Index of this process, from 0 to --total-tasks minus 1.",
@@ -391,8 +393,7 @@ class ConsumeScreen:
             self.note(sentence)
         if self._warnings == MAX_WARNINGS:
             self.note(
-                "kinesis-spout prints no more notes of this kind; at the end, it prints their "
-                "number"
+                "further notes of this kind are only counted; their number is printed at the end"
             )
 
     @contextmanager
@@ -503,6 +504,6 @@ def _cells(one: ShardMetrics) -> dict[str, str]:
 def summary(stream: str, metrics: SpoutMetrics) -> str:
     """The counts in one line. Counts of zero are left out, except emitted and acked."""
     total = metrics.total
-    found = _counts(total) | {"omitted (records of another shard)": total.counts.left_out}
+    found = _counts(total) | {"not delivered (belong to another shard)": total.counts.left_out}
     parts = [f"{value:,} {name}" for name, value in found.items() if value or name in _COUNTS[:2]]
     return f"stream {stream}: {', '.join(parts)}"

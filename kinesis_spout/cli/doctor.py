@@ -47,7 +47,7 @@ def doctor(
     ),
     profile: str | None = flag("profile"),
 ) -> None:
-    """Check everything that a job needs: packages, credentials, permissions, services, clock.
+    """Check the packages, credentials, permissions, services and clock that a job needs.
 
     For each failed check, the command shows the remedy. The command writes
     nothing and reads at most one record. With --stream, --application and

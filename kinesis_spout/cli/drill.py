@@ -52,7 +52,7 @@ _job, _world, _verdict = (
 def drill(
     *,
     names: list[str] | None = argument(
-        "The names of the drills to run, or all, or soak. --list shows the names.", "NAME..."
+        "Names of the drills to run, or `all`, or `soak`. --list shows the names.", "NAME..."
     ),
     list_: bool = option("List the drills and their requirements.", "--list"),
     spout: bool = _job("Drill the spout (the consumer without Spark) instead of a Spark job."),
@@ -181,7 +181,8 @@ def _check(names: Sequence[str], setting: Setting, files: Mapping[str, Path | No
             raise wrong_usage(name, problem)
     if setting.spout and (setting.process or setting.executors):
         raise wrong_usage(
-            "--spout", "--process and --executors need a Spark job; omit them, or omit --spout"
+            "--spout",
+            "--process and --executors need a Spark job; omit these two options, or omit --spout",
         )
     if not setting.is_fake and not setting.is_emulator and setting.stream_prefix is None:
         raise wrong_usage(

@@ -280,7 +280,8 @@ class ExecProcess(SpoutListener):
                 self._ack_late(answer.id)
             elif not is_late:
                 fault = fault or (
-                    "the answered record is not waiting for an answer. The line is ignored"
+                    "the line answers a record that is not waiting for an answer, so the line is "
+                    "ignored"
                 )
         if fault:
             self.bad_answers += 1

@@ -42,8 +42,8 @@ _INDENT = 5  # of what an arrow points to
 def explain_command(
     op: Operation,
     shard: str | None = argument(
-        "Id or number of a shard (default: all shards). Shards with the same cause are shown "
-        "together.",
+        "Shard, by id (shardId-000000000012) or by number (12); default: all shards. Shards with "
+        "the same cause are shown together.",
         "SHARD",
         parser=shard_id_of,
     ),
@@ -105,7 +105,11 @@ def explained_screen(
     causes = {cause.kind for group in found for cause in group.explanation.chain}
     if look.refusal is not None and Kind.KINESIS_REFUSES not in causes:
         parts.append(
-            Text(f"the newest records of the shards could not be read: {look.refusal}", "yellow")
+            Text(
+                "the lag of the shards is not known, because their newest records could not be "
+                f"read: {look.refusal}",
+                "yellow",
+            )
         )
     shown: dict[tuple[Action, ...], str] = {}
     for group in found:

@@ -129,7 +129,10 @@ def import_(
     for name, value in given.items():
         if value is not None and name not in own:
             takes = ", ".join(flags[one] for one in own)
-            wrong = f"--from {system} does not take this option, but takes {takes}"
+            wrong = (
+                f"--from {system} does not allow this option. The options of --from {system} are "
+                f"{takes}"
+            )
             raise wrong_usage(flags[name], wrong)
     if system is not System.DATABRICKS and given[own[0]] is None:
         raise wrong_usage(flags[own[0]], f"--from {system} needs {flags[own[0]]}")

@@ -36,7 +36,9 @@ MAX_SHOWN = 2_000  # characters of data; with --json all
 @command("optional", shows=True)
 def peek(
     op: Operation,
-    shard: str = argument("Id or number of the shard.", "SHARD", parser=shard_id_of),
+    shard: str = argument(
+        "Shard, by id (shardId-000000000012) or by number (12).", "SHARD", parser=shard_id_of
+    ),
     sequence: SequenceNumber = argument(
         "The record's sequence number; SEQUENCE.SUB for a user record of an aggregate.",
         "SEQUENCE",
@@ -50,8 +52,8 @@ def peek(
     the command also shows the record's status: acked, unresolved (failed or
     waiting) or not read yet.
 
-    The exit code is 0 if the stream contains the record, 1 if the stream does not
-    contain it, and 3 if Kinesis or ZooKeeper cannot be reached.
+    The exit code is 0 if the stream contains the record, 1 if the stream does not contain the
+    record, and 3 if Kinesis or ZooKeeper cannot be reached.
     """
     application, state = op.place.application, None
     with op.patience():
@@ -91,7 +93,7 @@ def peek(
             f"record {sequence.whole} has no user record {sequence.sub}",
             f"pass a sub-sequence number from 0 to {count - 1}"
             if count
-            else "omit the sub-sequence number: the record is no aggregate",
+            else "omit the sub-sequence number, because the record is not an aggregate",
         )
 
 

@@ -74,7 +74,7 @@ _Shown = TypeVar("_Shown", bound=RenderableType)
 
 # Options that several commands declare.
 SHARDS = option(
-    "Id or number of a shard (default: all shards). Repeatable.",
+    "Shard, by id (shardId-000000000012) or by number (12); default: all shards. Repeatable.",
     metavar="SHARD",
     parser=shard_id_of,
 )
@@ -296,9 +296,9 @@ class Operation:
 
 
 Need = Literal["required", "optional", "any", "free", "none"]
-_PAIRS = "Set any other connection option, e.g. profile=work. Repeatable."
+_PAIRS = "Set another connection option, like profile=work. Repeatable."
 _WRITES = {
-    "dry_run": (bool, option("Show the changes without making them.")),
+    "dry_run": (bool, option("Show the changes without making the changes.")),
     "yes": (bool, option("Do not ask for confirmation.", "--yes", "-y")),
 }
 _SHOWS = {"as_json": (bool, option("Print only JSON on stdout.", "--json"))}

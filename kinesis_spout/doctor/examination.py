@@ -180,7 +180,8 @@ FAN_OUT = (
         Stream.list_consumers,
         ["stream"],
         refused=warning,
-        meaning="the credentials are not allowed to call {action}. Readers do not need this action",
+        meaning="the credentials are not allowed to call {action}. A reader of the stream does not "
+        "need this permission",
         remedy="to use kinesis-spout consumers, allow {action} in the IAM policy",
     ),
     tried(

@@ -92,7 +92,7 @@ def run(checks: Iterable[Check[Subject]], subject: Subject) -> Iterator[Finding]
     for check in checks:
         lacking = [name for name in check.needs if name in missing]
         found = (
-            [not_tried(f"the {lacking[0]} check must pass first")]
+            [not_tried(f"the {lacking[0]} check did not pass")]
             if lacking
             else _looked(check, subject)
         )

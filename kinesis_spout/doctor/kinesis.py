@@ -121,7 +121,7 @@ class Stream:
             return failed(f"{self.client.where} does not exist; {advice}")
         found = self.described
         if found is None:
-            return not_tried("the kinesis:DescribeStreamSummary check must pass first")
+            return not_tried("the kinesis:DescribeStreamSummary check did not pass")
         shards = None if found.open_shards is None else counted(found.open_shards, "open shard")
         key = f"encrypted with {found.encryption_key}" if found.encryption_key else "not encrypted"
         kept = f"keeps records for {found.retention_ms / 3_600_000:g} h"
@@ -147,29 +147,27 @@ class Stream:
 
     def get_iterator(self) -> Finding:
         if not self._shard_id:
-            return not_tried("the kinesis:ListShards check must pass first")
+            return not_tried("the kinesis:ListShards check did not pass")
         self._iterator = self.client.shard_iterator(self._shard_id, TRIM_HORIZON)
-        return ok(f"allowed; tried on {self._shard_id}")
+        return ok(f"allowed; checked with {self._shard_id}")
 
     def get_records(self) -> Finding:
         """From the oldest record on; an empty page is not followed."""
         if not self._iterator:
-            return not_tried("the kinesis:GetShardIterator check must pass first")
+            return not_tried("the kinesis:GetShardIterator check did not pass")
         self._has_record = self.client.get_records(self._iterator, 1).count > 0
-        return ok(f"allowed; tried on {self._shard_id}")
+        return ok(f"allowed; checked with {self._shard_id}")
 
     def check_key(self) -> Finding:
         """Only a record that was read shows that it was decrypted."""
         if self.described is None:
-            return not_tried("the kinesis:DescribeStreamSummary check must pass first")
+            return not_tried("the kinesis:DescribeStreamSummary check did not pass")
         key = self.described.encryption_key
         if key is None:
             return ok("not needed: the stream is not encrypted")
         if self._has_record:
             return ok(f"allowed on {key}: a record was read")
-        return not_tried(
-            f"no record was read, so decryption was not tried; allow kms:Decrypt on {key}"
-        )
+        return not_tried(f"the stream returned no record; allow kms:Decrypt on {key}")
 
     def list_consumers(self) -> Finding:
         count = len(ConsumerRegistry(self.client).list())
@@ -200,18 +198,16 @@ class Stream:
             return ok(f"not needed: {self._registered} is registered")
         allow = "allow kinesis:RegisterStreamConsumer on the stream"
         other = "register the consumer yourself and pass its ARN"
-        return not_tried(f"a test would register {self.consumer}; {allow}, or {other}")
+        return not_tried(f"this check would register consumer {self.consumer}; {allow}, or {other}")
 
     def check_subscribing(self) -> Finding:
         allow = "allow kinesis:SubscribeToShard on the stream's consumers"
         if not self._registered:
-            return not_tried(
-                f"{self.consumer} is not registered, so a subscription cannot be tried; {allow}"
-            )
+            return not_tried(f"consumer {self.consumer} is not registered; {allow}")
         return not_tried(
-            "a test would take a shard from the process that reads with "
-            f"{self._registered}; {allow}. Check that the spout's metric "
-            "kinesis_spout_polled_shards stays 0"
+            "this check would interrupt a job that reads with consumer "
+            f"{self._registered}; {allow}. A running spout has the permission if its metric "
+            "kinesis_spout_polled_shards is 0"
         )
 
     def check_writes(self) -> Iterator[Finding]:
@@ -224,13 +220,13 @@ class Stream:
             if name == "put_records" and key:
                 users += f", with kms:GenerateDataKey on {key}"
             check = "to check enhanced fan-out, pass --read-mode efo and --consumer-name"
-            why = check if name in _OF_CONSUMER else "a test would write records"
+            why = check if name in _OF_CONSUMER else "this check would write records"
             yield not_tried(f"needed for {users}; {why}", action_of(name))
         known = {name for use in uses.values() for name in use.operations}
         drill = [name for name in PERMISSIONS[Use.DRILL].all_operations if name not in known]
         actions = ", ".join(map(action_of, drill))
         yield not_tried(
-            f"needs {actions}; a test would change streams",
+            f"needs {actions}; this check would change streams",
             "drill on AWS",
         )
 

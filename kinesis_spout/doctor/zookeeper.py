@@ -80,7 +80,8 @@ class Ensemble:
         granted_s = self._tree.session_timeout_s() or SESSION_TIMEOUT_S
         if granted_s >= SESSION_TIMEOUT_S:
             return ok(
-                f"a session was opened; ZooKeeper ends a session {granted_s:g} s after a crash"
+                "ZooKeeper opened a session, and ends the session of a crashed process after "
+                f"{granted_s:g} s"
             )
         wanted = f"{SESSION_TIMEOUT_S:g} s were requested"
         granted = f"the server grants a session timeout of {granted_s:g} s; {wanted}"
@@ -137,7 +138,7 @@ class Ensemble:
         if application is None or stream is None:
             return
         if self._described is None:
-            yield not_tried("the stream check must pass first")
+            yield not_tried("the stream check did not pass")
             return
         place = {"chroot": self._chroot, "root": self._target.zookeeper_root}
         paths = ZookeeperPaths(**place, application=application, stream=stream.name)
@@ -165,7 +166,7 @@ def check_directory(directory: Path) -> Finding:
 
 def _shown(words: ServerWords) -> str:
     if words.version is None:
-        return "answers, but refuses the command srvr, which shows its version"
+        return "answers, but refuses the command srvr, which shows the server's version"
     count = words.connections
     clients = "" if count is None else f", {counted(count, 'connection')}"
     return f"{words.role or 'of an unknown role'}, version {words.version}{clients}"

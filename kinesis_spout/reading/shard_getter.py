@@ -238,7 +238,7 @@ class KinesisShardGetter:
             ready_at_s = self.ready_at_s()
             if ready_at_s >= until_s:
                 raise FetchPostponedError(
-                    f"the limits of shard {self.shard_id} do not allow a read in time"
+                    f"the read limits of shard {self.shard_id} do not allow another read in time"
                 )
             self._clock.sleep(ready_at_s - self._clock.monotonic_s())
             with suppress(FetchPostponedError):

@@ -249,9 +249,9 @@ class SharedConsumer:
                 return
             self._has_warned = True
         log.warning(
-            "another application seems to use consumer %s too, because it took the subscription "
-            "to shard %s %d times in %.0f s. Both applications therefore use GetRecords part of "
-            "the time. Give each application its own consumer with %s",
+            "another application probably uses consumer %s too: the subscription to shard %s was "
+            "taken over %d times in %.0f s. Both applications therefore read with GetRecords "
+            "part of the time. Give each application its own consumer with %s",
             self._consumer,
             shard_id,
             _TIMES,
@@ -265,8 +265,8 @@ class SharedConsumer:
             if not any(_is_often(times_s, now_s) for times_s in self._taken_s.values()):
                 return None
         return SubscriptionInUseError(
-            f"another application uses consumer {self._consumer} too, and keeps taking the "
-            "subscriptions of this application",
+            f"another application uses consumer {self._consumer} too, and repeatedly takes over "
+            "the subscriptions of this application",
             f"give each application its own consumer with {self._option}",
         )
 

@@ -498,7 +498,10 @@ class KinesisClient:
         where = f"{about} of {self.where}" if about else self.where
         if kind is CredentialsError and (self._was_answered or self._answered_before):
             kind = StaleCredentialsError
-            advice = f"{advice}; put the new credentials in the place from which the job reads them"
+            advice = (
+                f"{advice}; put the new credentials in the place from which the job reads its "
+                "credentials"
+            )
         if exc.operation_name in _GIVE_CREDENTIALS:
             role = f"role {self.aws.role_arn}" if self.aws.role_arn else "the role of the profile"
             raise kind(f"{role} cannot be assumed for {self.where} ({code})", advice) from None

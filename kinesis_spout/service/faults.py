@@ -104,8 +104,8 @@ _CODES: dict[tuple[type[KinesisError], str], str] = {
     (KeyAccessError, _KMS_DECRYPT): "KMSAccessDeniedException",
     (KeyAccessError, f"enable {_KMS_KEY}"): "KMSDisabledException",
     (KeyAccessError, f"check {_KMS_KEY}"): "KMSInvalidStateException KMSNotFoundException",
-    (KeyAccessError, "sign the AWS account up for KMS"): "KMSOptInRequired",
-    (CredentialsError, "sign the AWS account up for the region or for Kinesis"): "OptInRequired",
+    (KeyAccessError, "activate KMS in the AWS account"): "KMSOptInRequired",
+    (CredentialsError, "activate the region and Kinesis in the AWS account"): "OptInRequired",
     (CredentialsError, _KEYS): "UnrecognizedClientException InvalidClientTokenId "
     "InvalidAccessKeyId IncompleteSignature IncompleteSignatureException "
     "MissingAuthenticationToken MissingAuthenticationTokenException",

@@ -216,9 +216,9 @@ class DataLossDetector:
         for (first, last), lasted_s in self._holes.note(holes, listing.listed_s).items():
             if (first, last) not in self._reported_holes:
                 log.warning(
-                    "stream %s: for %.0f s, no listing of the shards has contained an open shard "
-                    "for the hash keys %d to %d. Records of a shard that is not listed are not "
-                    "read. Compare the listed shards with the AWS console",
+                    "stream %s: for %.0f s, Kinesis has listed no open shard for the hash keys "
+                    "%d to %d. The job cannot read a shard that Kinesis does not list. Compare "
+                    "the shards of `kinesis-spout shards` with the AWS console",
                     self._client.stream.name,
                     lasted_s,
                     first,

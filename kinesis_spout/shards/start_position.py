@@ -108,9 +108,7 @@ def check_listed(option: str, named: Iterable[str], listed: Collection[str]) -> 
     """Raise `ConfigError` for a shard that the option names and the stream does not list."""
     for shard in named:
         if shard not in listed:
-            hint = did_you_mean(
-                shard, listed, "use only shards of the stream, which kinesis-spout shards lists"
-            )
+            hint = did_you_mean(shard, listed, "use only shards that kinesis-spout shards lists")
             raise ConfigError.about(
                 option, f" names shard {shard!r}, which the stream does not list", hint
             )

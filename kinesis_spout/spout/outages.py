@@ -309,7 +309,7 @@ class AnswerWatch:
             "1 delivery" if self._unreported == 1 else f"{self._unreported:,} deliveries",
             self._stream,
             duration(self._timeout_ms),
-            ". The program acked and failed no other delivery of the stream in that time"
+            ". In that time, the program acked or failed no other delivery of the stream"
             if self._silent
             else "",
         )

@@ -86,7 +86,7 @@ def redrive(
     region: str | None = flag("region", panel=WHERE),
     endpoint_url: str | None = flag("endpoint_url", panel=WHERE),
     option: list[str] | None = option(
-        "Any other connection option, e.g. profile=work. Repeatable.",
+        "Set another connection option, like profile=work. Repeatable.",
         panel=WHERE,
         metavar="KEY=VALUE",
     ),

@@ -241,13 +241,13 @@ def positions(
             chosen = one
         elif one is None and origin.drops_finished and below & origin.shards.keys():
             chosen = OriginShard(
-                stored="no position, but a descendant of the shard has a position",
+                stored="no position, but a descendant shard has a position",
                 position=SHARD_END,
                 passed_over=True,
-                note=f"{origin.name} has read the shard to its end, or has never read it",
+                note=f"{origin.name} has read the shard to its end, or has never read the shard",
             )
         elif _reached(shard_id, parents) & begun:
-            stored = one.stored if one else "no position yet; an ancestor shard has a position"
+            stored = one.stored if one else "no position yet, but an ancestor shard has a position"
             chosen = OriginShard(stored=stored, position=TRIM_HORIZON)
         elif at is not None:
             chosen = OriginShard(

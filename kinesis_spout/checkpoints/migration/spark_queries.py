@@ -397,7 +397,7 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
             if one.shard.shard_id in found:
                 raise MigrationError(
                     f"the query reads shard {one.shard.shard_id} of stream {stream} in several "
-                    "sources, which may have stopped at different records",
+                    "sources. These sources may have stopped at different records",
                     "omit --checkpoint-location and --progress, and pass --at with a time before "
                     "the last record of each source",
                 )

@@ -45,12 +45,12 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
             f"{where} contains neither a shardList nor the state of a shard",
             "correct --prefix, --topology or --stream",
         )
-    notes = ["the application repeats records after the checkpoint that were acked out of order"]
+    notes = ["records that the topology acked out of order after the checkpoint are repeated"]
     if listed is not None:
         notes.append(
-            "the topology may still run: its shardList exists, and a deactivated topology removes "
-            "its shardList. Stop the topology: otherwise, the application repeats the records "
-            "that the topology processes from now on"
+            "the topology may still run, because its znode shardList exists. Deactivate the "
+            "topology before the import: otherwise, the application repeats the records that the "
+            "topology processes from now on"
         )
     # An empty checkpoint is that of a shard without an acked record, wherever it began.
     shards = dict.fromkeys(

@@ -79,7 +79,7 @@ def test_what_cannot_be_imported_is_a_sentence(
             "which is outside the shard's range of",
         ),
         (("kcl",), 2, "needs --lease-table"),
-        (("kcl", "--topology", "a", "--lease-table", "b"), 2, "--from kcl does not take this"),
+        (("kcl", "--topology", "a", "--lease-table", "b"), 2, "--from kcl does not allow this"),
         (("awslabs", "--checkpoint-location", "s3://b/c"), 1, "copy the directory to this machine"),
         (("storm-spout", "--topology", "typo"), 1, "contains neither a shardList nor the state"),
         (("databricks", "--at", "AT:5"), 2, "is a position in one shard"),

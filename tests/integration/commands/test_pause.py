@@ -33,7 +33,7 @@ def test_a_running_consumer_is_paused_and_goes_on(
         assert first.startswith("application etl on stream orders is paused by ")
         assert first.endswith("('deploy')")
         assert last.startswith("the application has no records in flight; ")
-        assert "still owns it" in last
+        assert "still owns the application" in last
         # Which a slow process may see after a wait this short.
         assert any("application etl is paused" in line for line in consumer.stderr)
         shell.put("b")

@@ -75,7 +75,7 @@ def test_a_failed_check_exits_with_1_and_shows_no_secret(
     ended = doctor(tmp_path, "--debug", "doctor", *place(orders, zookeeper_chroot))
     assert ended.returncode == 1
     assert "InvalidSignatureException" in ended.stdout
-    assert "the identity check must pass first" in ended.stdout
+    assert "the identity check did not pass" in ended.stdout
     assert "failed" in ended.stdout
 
 

@@ -248,7 +248,7 @@ def test_zero_is_never_an_edge() -> None:
         (lambda acker, _: acker.init(acker.issue(), "m", -1), "not an XOR of 64-bit edges"),
         (
             lambda acker, root: acker.init(root, "another", 9, deadline_ms=5),
-            "init was called twice",
+            "already open or has ended",
         ),
     ],
 )

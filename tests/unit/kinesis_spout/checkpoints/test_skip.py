@@ -200,7 +200,7 @@ def test_what_has_expired_is_counted_and_the_others_are_saved(
     path = tmp_path / "letters.jsonl"
     with closing(one.client()) as client:
         save_records(client, Skip(StoredState(state, 0), state, records), path, "etl")
-    missing = "  not saved, because expired:"
+    missing = "  not saved, because the records have expired:"
     together = f"records from {put[1]} to {put[4]}, stored as one range"
     assert capsys.readouterr().out.splitlines() == [
         f"{missing} {put[0]}",
