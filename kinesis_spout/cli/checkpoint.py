@@ -110,8 +110,8 @@ def history(
 
     Each entry lists the shards that moved, with their positions before and after.
     When an entry was written, all records before its positions were acked.
-    `checkpoint rewind` moves the application back to the time of an entry. The command sends no
-    request to Kinesis, and may run while the job runs.
+    `checkpoint rewind` moves the application back to the time of an entry. The
+    command sends no request to Kinesis, and may run while the job runs.
     """
     since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
     entries = read_history(op.store.history)
@@ -173,11 +173,11 @@ def move(
 
     The command shows each shard's position before and after the move, and the
     number of records that will be repeated or skipped. The command is refused
-    while the application runs. At its next start, the job continues from the new positions. Do
-    not change the job's Spark checkpoint location.
+    while the application runs. At its next start, the job continues from the new
+    positions. Do not change the job's Spark checkpoint location.
 
-    The exit code is 0 if the shards are moved, 1 if the move is refused, 3 if Kinesis or ZooKeeper
-    cannot be reached, and 4 if the application runs.
+    The exit code is 0 if the shards are moved, 1 if the move is refused, 3 if
+    Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
@@ -202,14 +202,15 @@ def rewind(
 ) -> None:
     """Move an application back to its positions at an earlier time, even across reshards.
 
-    The application reads all records again that were not acked at the earlier time. The positions
-    come from the checkpoint history, which `checkpoint history` shows. The command shows each
-    shard's position before and after the move, and the number of records that will be repeated. The
-    command is refused while the application runs. At its next start, the job continues from the
+    The application reads all records again that were not acked at the earlier
+    time. The positions come from the checkpoint history, which `checkpoint
+    history` shows. The command shows each shard's position before and after the
+    move, and the number of records that will be repeated. The command is refused
+    while the application runs. At its next start, the job continues from the
     earlier positions. Do not change the job's Spark checkpoint location.
 
-    The exit code is 0 if the shards are moved, 1 if the move is refused, 3 if Kinesis or ZooKeeper
-    cannot be reached, and 4 if the application runs.
+    The exit code is 0 if the shards are moved, 1 if the move is refused, 3 if
+    Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
     """
     with op.patience():
         op.own_started()
@@ -352,9 +353,10 @@ def skip(
 ) -> None:
     """Skip unresolved records without further retries, and move the checkpoint past them.
 
-    An unresolved record has failed, or waits for an earlier record. The command shows the shard's
-    positions before and after the skip. The command is refused while the application runs. With
-    --to, the command first reads the records from the stream and saves them in a file.
+    An unresolved record has failed, or waits for an earlier record. The command
+    shows the shard's positions before and after the skip. The command is refused
+    while the application runs. With --to, the command first reads the records
+    from the stream and saves them in a file.
 
     The exit code is 0 if the records are skipped, 1 if the command is refused, 3
     if Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
@@ -476,11 +478,12 @@ def import_export(
 ) -> None:
     """Restore an application's state from a file that `checkpoint export` wrote.
 
-    An export can be imported only for the stream from which it was exported. The command is refused
-    while the application runs. If the application already has state, pass --replace. Records that
-    were read since the export are read again. Without --allow-skip, the import is refused if a
-    shard's exported position is later than its current position. After an interrupted import, the
-    application does not start until the import is repeated.
+    An export can be imported only for the stream from which it was exported. The
+    command is refused while the application runs. If the application already has
+    state, pass --replace. Records that were read since the export are read again.
+    Without --allow-skip, the import is refused if a shard's exported position is
+    later than its current position. After an interrupted import, the application
+    does not start until the import is repeated.
 
     The exit code is 0 if the state is restored, 1 if the import is refused, 3 if
     Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.

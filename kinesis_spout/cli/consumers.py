@@ -31,8 +31,8 @@ def list_(op: Operation) -> None:
 def remove(op: Operation, name: str = argument("Name of the consumer.", "NAME")) -> None:
     """Remove a consumer from a stream.
 
-    A job or spout that still uses the consumer polls the shards, or registers a new consumer with
-    the same name. Checkpoints do not change.
+    A job or spout that still uses the consumer polls the shards, or registers a
+    new consumer with the same name. Checkpoints do not change.
     """
     registry = ConsumerRegistry(op.client)
     with op.patience():

@@ -31,16 +31,16 @@ def pause(
     timeout: float = duration_option("Maximum time that --wait waits, e.g. 10m.", "60s"),
     before_start: bool = option("Also pause an application that has never run."),
 ) -> None:
-    """Pause an application. A paused application reads nothing, but keeps its positions and its
-    ownership.
+    """Pause an application.
 
+    A paused application reads nothing, but keeps its positions and its ownership.
     The job or the spouts keep running. A Spark job finishes the current batch,
     and stores the outcomes of the batch. The pause lasts until `kinesis-spout
     resume`, even across restarts. Records that expire during the pause are lost.
 
-    The exit code is 0 if the application is paused, 1 if the application does not exist, and 3 if
-    ZooKeeper cannot be reached. With --wait, the exit code is 1 if records are still in flight at
-    the timeout.
+    The exit code is 0 if the application is paused, 1 if the application does not
+    exist, and 3 if ZooKeeper cannot be reached. With --wait, the exit code is 1
+    if records are still in flight at the timeout.
     """
     if reason is not None and len(reason) > MAX_REASON:
         raise wrong_usage("--reason", f"the reason is longer than {MAX_REASON} characters")

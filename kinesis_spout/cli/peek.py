@@ -52,8 +52,8 @@ def peek(
     the command also shows the record's status: acked, unresolved (failed or
     waiting) or not read yet.
 
-    The exit code is 0 if the stream contains the record, 1 if the stream does not contain the
-    record, and 3 if Kinesis or ZooKeeper cannot be reached.
+    The exit code is 0 if the stream contains the record, 1 if the stream does not
+    contain the record, and 3 if Kinesis or ZooKeeper cannot be reached.
     """
     application, state = op.place.application, None
     with op.patience():

@@ -321,9 +321,9 @@ def ui(
     """Serve a live page of an application: its shards over time, their lags and failed records.
 
     Without --application, the page starts with a list of all applications in
-    ZooKeeper. Click an application to open its page. The command only reads, so it may
-    run while the jobs run. The page has no login. Only this machine can open the
-    page, unless you pass --host. Ctrl-C ends the command.
+    ZooKeeper. Click an application to open its page. The command only reads, so
+    it may run while the jobs run. The page has no login. Only this machine can
+    open the page, unless you pass --host. Ctrl-C ends the command.
     """
     check_host(host)
     place, letters = op.place, None

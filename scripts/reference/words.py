@@ -14,7 +14,7 @@ from kinesis_spout.service.permissions import PERMISSIONS, Use
 
 COLUMNS = {
     "streamName": "the name of the stream from which the record was read. If the query reads two "
-    "streams of the same name, the ARN of the stream",
+    "streams of the same name, the column contains the ARN of the stream",
     "shardId": "the id of the shard from which the record was read. Shards of different streams "
     "can have the same id",
     "sequenceNumber": "the sequence number of the record, in decimal. Compare sequence numbers as "
@@ -86,17 +86,19 @@ NODES = {
         "StreamIdentity",
         "the stream to which the stored state belongs. A job refuses the state if the stream was "
         "deleted and created again with the same name",
-        "the first owner, once",
+        "the first owner of the application",
     ),
     "start": Node(
-        "StartPin", "the position at which the application started", "the first owner, once"
+        "StartPin",
+        "the position at which the application started",
+        "the first owner of the application",
     ),
     "owner": Node(
         "OwnerInfo",
         "the process that owns the application. A Spark driver or a single spout creates an "
         "ephemeral znode. Several tasks create a persistent znode that contains "
         "[`Tasks`](#znode-tasks)",
-        "the owner, when it acquires the application",
+        "the new owner of the application",
     ),
     "owner/<i>-of-<n>": Node(
         "OwnerInfo",
@@ -122,7 +124,7 @@ NODES = {
     ),
     "epoch/unclosed-<i>-of-<n>": Node(
         None,
-        "the number of spouts of share i of n in a row that ended without being closed",
+        "the number of consecutive spouts of share i of n that ended without being closed",
         "the task of the spout that owns the share",
     ),
     "epoch/lister": Node(
@@ -156,7 +158,7 @@ NODES = {
         "Pause",
         "the process that paused the application, and its reason. The application is paused while "
         "this znode exists",
-        "`kinesis-spout pause`, which needs no ownership; `resume` removes the znode",
+        "`kinesis-spout pause`. `kinesis-spout resume` removes the znode",
     ),
     "history": Node(
         "HistoryHead",
@@ -179,14 +181,12 @@ NODES = {
         "RunLog",
         "the settings and the ends of the last runs of the application, and the reason why the "
         "newest run waits. Only `kinesis-spout explain` reads this znode",
-        "the owner, when it starts, ends, begins to wait or stops waiting. When a Spark query "
-        "ends, the main process of the Spark driver writes this znode",
+        "the owner. When a Spark query ends, the main process of the Spark driver",
     ),
     "runs/<i>-of-<n>": Node(
         "RunLog",
         "the settings and the ends of the last runs of share i of n of the shards",
-        "the task of the spout that owns the share, at the same events at which an owner "
-        "writes `runs/all`",
+        "the task of the spout that owns the share",
     ),
     "batches": Node(None, "the parent znode of the batches of a Spark job", "the Spark driver"),
     "batches/<planId>": Node(
@@ -226,7 +226,7 @@ _FORMAT = "the version of the format in which this value is stored"
 _SAYS = "the first 500 characters of the message of the last error, without secrets"
 _ERROR = "the class of the error. Older versions of kinesis-spout did not store the class"
 _SEQUENCE = "the sequence number of the record, or of the first record of a range"
-_COUNT = "the number of records in this range of records"
+_COUNT = "the number of records in the range"
 _ATTEMPTS = (
     "the number of failed deliveries of the record so far. Failures during an outage do not count"
 )
@@ -236,8 +236,8 @@ _BLOCKED = (
 )
 _REJECTED = "true if the record is not retried, but waits until its dead letter is written"
 _WHOLE = (
-    "true if aggregates were not unpacked at the first delivery, so that retries do not "
-    "unpack them either"
+    "true if aggregates were not unpacked at the first delivery. Retries do not unpack the "
+    "aggregates either"
 )
 _KEY = "a hash of the partition key of the record"
 
@@ -251,7 +251,7 @@ FIELDS = {
     },
     "RunLog": {
         "runs": "the last runs of the application (at most 10), the oldest run first",
-        "hold": "the reason why the spout of the newest run delivers no records although records "
+        "hold": "the reason why the newest run of a spout delivers no records although records "
         "are ready",
         "triggerMs": "the interval of the trigger of the Spark query, as configured or as observed",
         "throttled": "the shards whose reads Kinesis throttled most recently (at most 20)",
@@ -296,8 +296,8 @@ FIELDS = {
         "timeMs": "the time at which the run ended, by the clock of the machine on which it ran",
         "kind": "the way in which the run ended. `stopped`: somebody stopped the run. `done`: no "
         "record was left to read. `failed`: an error ended the run",
-        "says": "the first 500 characters of the message of the error, without secrets. For a run "
-        "that is `done`, the records that the run leaves to the next run",
+        "says": "the first 500 characters of the message of the error, without secrets. For a "
+        "run that is `done`, this text names the records that the run leaves to the next run",
         "remedy": "the action that resolves the error. The key is absent if no action is known, or "
         "if `says` contains the action",
         "error": _ERROR,
@@ -341,8 +341,8 @@ FIELDS = {
     "StoredHistoryEntry": {
         "positions": "the position of each shard, by shard id. Every record before the position "
         "was acked",
-        "cause": "the command that moved the checkpoints. The key is absent if the job itself "
-        "progressed",
+        "cause": "the command that moved the checkpoints. The key is absent if a job moved the "
+        "checkpoints",
         "format": _FORMAT,
     },
     "StreamIdentity": {
@@ -400,8 +400,8 @@ FIELDS = {
         "parents": "the shards that were split or merged into this shard",
         "settledPlan": "the id of the last batch whose outcomes are part of the stored state of "
         "the shard",
-        "verifiedUntilMs": "the time before which no record of the shard was missed, by Kinesis's "
-        "clock",
+        "verifiedUntilMs": "a time of Kinesis's clock. No record of the shard that arrived "
+        "before this time was missed",
         "atTip": "true if the last read reached the newest record of the shard",
         "format": f"{_FORMAT}. A value that the AWS Kinesis Storm spout wrote has format 0",
     },
@@ -420,7 +420,7 @@ FIELDS = {
     },
     "UnresolvedRecord": {
         "first": _SEQUENCE,
-        "last": "the sequence number of the last record of this range",
+        "last": "the sequence number of the last record of the range",
         "count": _COUNT,
         "attempts": _ATTEMPTS,
         "dueMs": "the earliest time at which the record is retried",
@@ -471,23 +471,24 @@ FIELDS = {
         "means that the task reads only retries",
         "iterator": "a shard iterator for the first read of the shard. This iterator may have "
         "expired",
-        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read of the "
-        "shard, by the clock of the process that read the shard last",
+        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read of "
+        "the shard",
         "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription to the "
         "shard",
         "endingSequence": "the last sequence number of a closed shard, as ListShards returned this "
         "number",
         "retries": "the records that the task reads again to retry them. The task reads these "
         "records before the new records",
-        "verifiedUntilMs": "the time before which no record of the shard was missed, by Kinesis's "
-        "clock",
-        "gone": "true if Kinesis no longer has the shard, so that its records cannot be retried",
+        "verifiedUntilMs": "a time of Kinesis's clock. No record of the shard that arrived "
+        "before this time was missed",
+        "gone": "true if Kinesis no longer has the shard. The records of the shard cannot be "
+        "retried",
         "hashKeys": "the first and the last hash key of the shard. User records whose hash keys "
         "are outside this range are not delivered",
     },
     "PlannedRetry": {
         "first": _SEQUENCE,
-        "last": "the sequence number of the last record of this range",
+        "last": "the sequence number of the last record of the range",
         "count": _COUNT,
         "attempts": "the number of earlier deliveries of the records",
         "exhausted": "true if the records are read only to write their dead letters, and are not "
@@ -496,8 +497,8 @@ FIELDS = {
         "whole": _WHOLE,
     },
     "TaskLog": {
-        "entries": "the records that the task read. Each entry covers records of one shard. These "
-        "records follow the records of the shard's previous entry",
+        "entries": "the ranges of records that the task read. Each entry is a range of one "
+        "shard, and follows the shard's previous range",
         "sealed": "true once the log of the task is complete",
         "format": f"{_FORMAT}. A log of format 1 had one entry for each shard and was written once",
     },
@@ -507,8 +508,7 @@ FIELDS = {
         "last": "the sequence number of the last record that was read from the shard",
         "count": "the number of new records that were read from the shard",
         "atTip": "true if the last read reached the newest record of the shard",
-        "tipMs": "the time of the last read of the shard, or of the read that reached the end of "
-        "the shard, by Kinesis's clock",
+        "tipMs": "the time of the last read of the shard, by Kinesis's clock",
         "shardEnd": "true if the shard is closed and has no record after `last`",
         "gone": "true if Kinesis no longer has the shard, so that no record after `last` was read",
         "children": "the child shards that Kinesis returned at the end of the shard",
@@ -516,26 +516,26 @@ FIELDS = {
         "millisBehindLatest": "the `MillisBehindLatest` of the last GetRecords response",
         "iterator": "a shard iterator for the next read of the shard. This iterator may have "
         "expired",
-        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read of the "
-        "shard, by the clock of the process that read the shard",
-        "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription to the "
-        "shard, by the clock of the process that read the shard",
+        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read of "
+        "the shard",
+        "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription to "
+        "the shard",
         "throttled": "the number of reads of the shard that Kinesis throttled because the limits "
         "of the shard were used up",
         "pushed": "the number of records of the shard that were read by subscription (enhanced "
         "fan-out)",
         "fallback": "the reason why the task polled the shard, although the batch planned a "
         "subscription",
-        "retriesDone": "the number of ranges of retries that the task has looked for",
+        "retriesDone": "the number of ranges of retries that the task has tried to read",
         "retryRows": "the number of retried records that were found. `count` does not include "
         "these records",
         "retriesGone": "the first sequence numbers of the ranges of retries whose records have all "
         "expired",
         "retriesShort": "the ranges of retries whose first records have expired",
-        "retryPart": "the part of the next range of retries that was read",
+        "retryPart": "the range of retries that the task has read only in part",
         "position": "the position at which the read of the shard started",
-        "lapsedMs": "the time before which records of the shard may have expired unread, by "
-        "Kinesis's clock",
+        "lapsedMs": "a time of Kinesis's clock. Records of the shard that arrived before this "
+        "time may have expired unread",
         "users": "the user records of the shard that were delivered, if aggregates were unpacked",
         "bytes": "the number of payload bytes of the records that were read, including retries",
     },
@@ -565,18 +565,18 @@ FIELDS = {
         "growth": "the factor by which the delay grows with each retry of a record",
         "maxDelayMs": "the longest delay before a retry of a record",
         "jitter": "the random share of the delay before a retry, from 0 to 1",
-        "maxAgeMs": "the time after the first failure of a record at which the record is no longer "
-        "retried",
+        "maxAgeMs": "the maximum time between the first failure of a record and a retry of the "
+        "record",
         "onFailure": "the records that wait while a failed record is retried. `continue`: no "
-        "record waits. `block_key`: the records of its partition key wait. "
-        "`block_shard`: the records of its shard wait",
+        "record waits. `block_key`: the records with the same partition key wait. `block_shard`: "
+        "the records of the same shard wait",
         "format": _FORMAT,
     },
     "ReportHeader": {
         "token": "the id of the process that opened the report",
         "status": "the status of the report. `open`: the batch runs. `done`: the rows and the dead "
         "letters of the batch are written",
-        "report": "the numbers of records of the batch, by outcome",
+        "report": "the number of records of the batch with each outcome",
         "outcomes": "the outcomes of the records by shard. The key is absent if the outcomes are "
         "in part znodes",
         "openedVersion": "the version of the znode when the report was opened. The names of the "
@@ -588,8 +588,8 @@ FIELDS = {
         "format": _FORMAT,
     },
     "PlanReport": {
-        "unresolved": "an empty list, because `outcomes` or the part znodes contain the unresolved "
-        "records",
+        "unresolved": "an empty list. The unresolved records are in `outcomes` or in the part "
+        "znodes",
         "tasks": "the tasks whose records were in the batch. The records of other tasks are "
         "redelivered",
         "deliveryLimit": "the maximum number of records that the next batch passes to the "
@@ -723,8 +723,8 @@ ERRORS = {
     ),
     "RedriveError": Trouble(
         "The path passed to `redrive` contains no dead letters, or contains files of several "
-        "formats. Or `redrive` cannot write its list of the records that it has put. `redrive` "
-        "put no record on the stream.",
+        "formats. The error also occurs if `redrive` cannot write the list of the records that "
+        "it has put. `redrive` put no record on the stream.",
         "Pass the path of the job's `DeadLetter`, or the file of `consume --dead-letter`. If the "
         "message asks for the format, pass `--format`.",
     ),
@@ -781,8 +781,8 @@ ERRORS = {
     "EmbeddedZookeeperError": Trouble(
         "The embedded ZooKeeper cannot run, because Java or the jars of PySpark are missing, its "
         "directory cannot be written, or another process uses the directory.",
-        "Install Java 17 or newer, and use a separate directory on each machine. Or set the "
-        "option `zookeeper` to the address of a ZooKeeper server.",
+        "Install Java 17 or newer, and use a separate directory on each machine. Alternatively, "
+        "set the option `zookeeper` to the address of a ZooKeeper server.",
     ),
     "ExhaustedRecordError": Trouble(
         "A record used up its retries or was rejected, while `on_exhausted` is `stop`. No record "
@@ -1029,7 +1029,7 @@ ERRORS = {
     ),
     "UnreadableRecordError": Trouble(
         "A record has an arrival time outside the years 1 to 9999, for example from a faulty "
-        "emulator. The records before this record are delivered.",
+        "emulator. The records before the faulty record are delivered.",
         "Repair the endpoint that serves the stream, or skip the record with the `checkpoint set` "
         "command in the message.",
     ),
