@@ -100,13 +100,13 @@ _ALL = (
     ),
     Drill(
         "split-merge-burst",
-        "split and merge shards in turn while records arrive",
+        "split and merge shards while records arrive",
         (do(verbs.reshard)(4),),
         outlasts=Outlasts.ANY,
     ),
     Drill(
         "update-shard-count",
-        "double the number of shards, and halve it again",
+        "double the number of shards, and then halve the number",
         (do(verbs.scale)(8), do(verbs.scale)(4)),
         outlasts=Outlasts.ANY,
     ),
@@ -117,7 +117,7 @@ _ALL = (
     ),
     Drill(
         "zookeeper-restart",
-        "kill ZooKeeper, and later stop ZooKeeper for a few seconds",
+        "kill ZooKeeper, start it again, and later stop it for a few seconds",
         (verbs.kill_zookeeper, wait(3), do(verbs.stop_zookeeper)(3), wait(3)),
         outlasts=Outlasts.SPOUT,
     ),
@@ -129,7 +129,7 @@ _ALL = (
     ),
     Drill(
         "session-loss",
-        "freeze the job for longer than its ZooKeeper session lasts",
+        "freeze the job for longer than its ZooKeeper session",
         (do(verbs.freeze)(7), work(50)),
         outlasts=Outlasts.SPOUT,
     ),
@@ -181,8 +181,7 @@ _ALL = (
     ),
     Drill(
         "zookeeper-cut-off",
-        "cut the job off from ZooKeeper, first for less time and then for more time than its "
-        "session lasts",
+        "disconnect the job from ZooKeeper, first for less and then for more time than its session",
         _and_work(50, do(verbs.cut_link)(_LESS_S), do(verbs.cut_link)(_SESSION_S)),
         needs=_LINK,
         outlasts=Outlasts.SPOUT,
@@ -262,7 +261,7 @@ _ALL = (
     ),
     _cold(
         "plan-removed",
-        "remove the plans of batches, and the pointer to the newest plan, from ZooKeeper",
+        "remove the plans (the ranges to read) of batches from ZooKeeper",
         (
             remove("the pointer to the plan", lambda _: ["plan"], at="sink-written"),
             remove("the plan", lambda world: [verbs.plan_of(world)], at="plan-closed"),
@@ -272,7 +271,7 @@ _ALL = (
     ),
     _of_spark(
         "application-removed",
-        "remove the whole application from ZooKeeper, then follow the advice of the error message",
+        "remove the whole application from ZooKeeper, then follow the remedy of the error message",
         (verbs.lose_application, start),
     ),
     _of_spark(
@@ -307,7 +306,7 @@ _ALL = (
     ),
     _of_spark(
         "disk-full",
-        "make every write to the driver's disk fail until the job ends",
+        "make every write to the driver's disk fail until the job has ended",
         (verbs.fill_disk, start),
     ),
     _of_spark(

@@ -195,4 +195,4 @@ def test_a_hole_is_reported_once_if_it_lasts_and_again_if_it_comes_back(
     assert len(caplog.records) == reported
     for record in caplog.records:
         assert record.levelno == logging.WARNING
-        assert f"an open shard for the hash keys 0 to {2**127 - 1}" in record.getMessage()
+        assert f"no open shard for the hash keys 0 to {2**127 - 1}" in record.getMessage()
