@@ -105,11 +105,12 @@ class ShardSearch:
             if page.first is not None or page.ended or page.at_tip:
                 return page
 
-    def pages(self, start: Position, last: SequenceNumber) -> Iterator[Page]:
-        """The pages from a position on, up to the one that reaches `last`. Raises as `locate`."""
-        getter, is_over = self._getter(start), False
+    def pages(self, first: SequenceNumber, last: SequenceNumber) -> Iterator[Page]:
+        """The pages from a record on, up to the one that reaches `last`. Raises as `locate`."""
+        getter, is_over = self._getter(Position.at(first)), False
+        limit = 1 if last.shares_record(first) else MAX_RECORDS_PER_CALL
         while not is_over:
-            page = self._page(getter, MAX_RECORDS_PER_CALL)
+            page = self._page(getter, limit)
             yield page
             is_over = page.ended or page.at_tip or (page.last is not None and last <= page.last)
 

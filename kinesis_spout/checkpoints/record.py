@@ -9,7 +9,8 @@ A range of records that are unresolved together has no known records between its
 given up as a whole.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -125,37 +126,30 @@ def peek_record(
 
 
 def unresolved_records(
-    client: KinesisClient, shard: ShardInfo, record: UnresolvedRecord, clock: Clock
-) -> Iterator[PeekedRecord]:
-    """The records that an unresolved record stands for, as they were delivered: of a range, all
-    that are between its ends and belong to the shard. Those that have expired are left out.
+    client: KinesisClient, shard: ShardInfo, clock: Clock
+) -> Callable[[UnresolvedRecord], Iterator[PeekedRecord]]:
+    """Finds the records that an unresolved record stands for, as they were delivered: of a range,
+    all that are between its ends and belong to the shard. Those that have expired are left out.
 
-    Raises errors of the service.
+    What it returns blocks, and raises errors of the service.
     """
-    if record.first == record.last:
-        peeked = peek_record(client, shard, record.first, clock)
-        users = () if record.whole and not record.first.sub else peeked.users
-        if users:
-            yield from (user for user in users if user.number == record.first)
-        elif peeked.record is not None:
-            yield peeked.record
-        return
 
     def hash_range() -> HashRange | None:
         is_by_key = not client.describe().may_have_ignored_keys
         return shard.hash_key_range if is_by_key else None
 
     unpacker = Unpacker(hash_range)
-    owned = OwnedOfRange(record.first, record.last)
-    wanted = PlannedRetry(first=record.first, last=record.last, attempts=0, whole=record.whole)
-    try:
-        for page in ShardSearch(client, shard, clock).pages(
-            Position.at(record.first.whole), record.last
-        ):
-            found = unpacked_retries(page.records, unpacker, [wanted], only_subs=False)
-            yield from _records(owned.of(within(found, record.first, record.last)))
-    except (RequestRefusedError, ShardNotFoundError):
-        return
+
+    def read(record: UnresolvedRecord) -> Iterator[PeekedRecord]:
+        first, last = record.first, record.last
+        owned = OwnedOfRange(first, last)
+        wanted = PlannedRetry(first=first, last=last, attempts=0, whole=record.whole)
+        with suppress(RequestRefusedError, ShardNotFoundError):
+            for page in ShardSearch(client, shard, clock).pages(first.whole, last):
+                found = unpacked_retries(page.records, unpacker, [wanted], only_subs=False)
+                yield from _records(owned.of(within(found, first, last)))
+
+    return read
 
 
 def _records(batch: pa.RecordBatch) -> list[PeekedRecord]:

@@ -411,11 +411,12 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
     shard = next((one for one in client.list_shards() if one.shard_id == shard_id), None)
     if path.exists():
         raise exists_already(path, "--to ")
+    read = None if shard is None else unresolved_records(client, shard, clock)
     saved = 0
     with LetterFile(path) as file:
         for record in found.records:
             numbers = []
-            for one in () if shard is None else unresolved_records(client, shard, record, clock):
+            for one in () if read is None else read(record):
                 numbers.append(one.number)
                 letter = Letter.of_record(
                     record,

@@ -135,7 +135,7 @@ def read_back(job: SimulatedJob, *wanted: UnresolvedRecord) -> list[bytes]:
         return [
             found.data
             for each in wanted
-            for found in unresolved_records(client, listed, each, job.clock)
+            for found in unresolved_records(client, listed, job.clock)(each)
         ]
 
 
