@@ -26,7 +26,6 @@ any more either, it is `out_of_sight`.
 
 from __future__ import annotations
 
-import heapq
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -175,8 +174,8 @@ class ShardLineage:
 
         Such a shard is not listed, has children, and all of these have states. It has no record
         younger than `horizon_ms` (service time less retention): if it were listed again by mistake,
-        there would be nothing to deliver. A parent is removed before its children; otherwise the
-        parent would look as if its children had never been observed.
+        there would be nothing to deliver. A child is removed after its parents; otherwise these
+        would look as if their children had never been observed.
         """
         gone = self._over(horizon_ms)
         if not gone:
@@ -190,35 +189,17 @@ class ShardLineage:
         gone &= self._named() - needed
         removed: list[str] = []
         kept = set(self.states)
-        for shard in self.oldest_first():
-            if shard in gone and kept.isdisjoint(self.parents(shard)):
+        for shard in sorted(gone):
+            if kept.isdisjoint(self.parents(shard)):
                 removed.append(shard)
                 kept.remove(shard)
         return removed
 
     def oldest_first(self) -> list[str]:
-        """Every shard that is listed, has a state or is named as a parent: parents before children,
-        otherwise by id.
+        """Every shard that is listed, has a state or is named as a parent, in the order of their
+        ids, that is, of their creation.
         """
-        parents = {shard: self.parents(shard) for shard in (*self.listed, *self.states)}
-        known = {*parents, *(parent for named in parents.values() for parent in named)}
-        unplaced = {shard: len(parents.get(shard, ())) for shard in known}
-        children: dict[str, list[str]] = {}
-        for shard, named in parents.items():
-            for parent in named:
-                children.setdefault(parent, []).append(shard)
-        free = [shard for shard, count in unplaced.items() if not count]
-        heapq.heapify(free)
-        order: list[str] = []
-        while free:
-            shard = heapq.heappop(free)
-            order.append(shard)
-            for child in children.get(shard, ()):
-                unplaced[child] -= 1
-                if not unplaced[child]:
-                    heapq.heappush(free, child)
-        # Shards in a circle, which no service creates, are appended instead of left out.
-        return [*order, *sorted(known.difference(order))]
+        return sorted({*self.listed, *self.states} | self._named())
 
     def _over(self, horizon_ms: int) -> set[str]:
         """Finished shards that are not listed and were last verified before `horizon_ms`."""

@@ -108,10 +108,10 @@ def test_a_child_waits_until_its_parents_were_read_to_their_ends(
 # odd listings -------------------------------------------------------------------------------------
 
 
-def test_the_order_is_oldest_first_and_by_id_among_equals() -> None:
-    """Parents come first, whatever their ids, including those that are only named."""
-    seen = lineage([shard("a", "z", "b"), shard("b", "y"), shard("c")], state("x"))
-    assert seen.oldest_first() == ["c", "x", "y", "b", "z", "a"]
+def test_the_order_is_that_of_the_ids() -> None:
+    """Including shards that are only named: the service numbers shards as it creates them."""
+    seen = lineage([shard("d", "a", "b"), shard("b", "0"), shard("c")], state("x"))
+    assert seen.oldest_first() == ["0", "a", "b", "c", "d", "x"]
 
 
 def test_a_circle_of_parents_hides_no_shard() -> None:
@@ -119,7 +119,7 @@ def test_a_circle_of_parents_hides_no_shard() -> None:
     seen = lineage(
         [shard("a", "b"), shard("b", "a"), shard("c")], state("a"), state("b"), state("c")
     )
-    assert seen.oldest_first() == ["c", "a", "b"]
+    assert seen.oldest_first() == ["a", "b", "c"]
     assert seen.readable() == ["c"]
 
 
@@ -129,8 +129,8 @@ def read_ms(one: ShardState, ms: int) -> ShardState:
 
 
 OLD, RETRYING = read_ms(ENDED_P, 9), read_ms(drained("p"), 9)
-READ_A = read_ms(state("a", "z", ended=True), 2)
-READ_CHILD, GRANDCHILD = read_ms(state("c", "p", ended=True), 2), state("g", "c")
+READ_B = read_ms(state("b", "a", ended=True), 2)
+READ_CHILD, GRANDCHILD = read_ms(state("q", "p", ended=True), 2), state("r", "q")
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,12 @@ READ_CHILD, GRANDCHILD = read_ms(state("c", "p", ended=True), 2), state("g", "c"
         ([C], [ENDED_P, UNREAD], []),
         ([C], [read_ms(state("p"), 9), UNREAD], []),
         # generations: oldest first, and none before its parents
-        ([shard("g", "c")], [READ_CHILD, OLD, GRANDCHILD], ["p", "c"]),
-        ([shard("g", "c")], [RETRYING, READ_CHILD, GRANDCHILD], []),
+        ([shard("r", "q")], [READ_CHILD, OLD, GRANDCHILD], ["p", "q"]),
+        ([shard("r", "q")], [RETRYING, READ_CHILD, GRANDCHILD], []),
         (
-            [shard("c", "a")],
-            [state("z", ended=True, verified_until_ms=1), READ_A, state("c", "a")],
-            ["z", "a"],
+            [shard("c", "b")],
+            [state("a", ended=True, verified_until_ms=1), READ_B, state("c", "b")],
+            ["a", "b"],
         ),
     ],
 )
