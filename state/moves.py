@@ -50,7 +50,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from state.position import TRIM_HORIZON, Position, PositionKind
-from state.shard_state import ShardState, UnresolvedRecord, lifecycle_of
 from state.store.history import HistoryEntry, OperatorMove
 
 if TYPE_CHECKING:
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
 
     from state.plan import Plan
     from state.sequence_number import SequenceNumber
+    from state.shard_state import ShardState, UnresolvedRecord
     from state.store.history import HistoryMark
 
 MAX_ENTRIES = 256
@@ -100,7 +100,6 @@ def moved_state(state: ShardState, to: Position, *, verified_until_ms: int | Non
         checkpoint=_checkpoint(state, to, kept),
         read_position=to,
         unresolved=kept,
-        lifecycle=lifecycle_of(to, kept),
         verified_until_ms=verified_until_ms,
         at_tip=False,
     )

@@ -20,7 +20,7 @@ from state.position import SHARD_END, Position, PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sized
+    from collections.abc import Iterable
 
 STATE_FORMAT = 1
 
@@ -119,6 +119,7 @@ class ShardState(
     - `checkpoint`: None until the first record is acked. For a finished shard, SHARD_END is stored
       and shown instead (`checkpoint_text`).
     - `read_position`: where the next read starts; SHARD_END once the end was read.
+    - `lifecycle`: follows from the read position and the unresolved records, whatever is passed.
     - `settled_plan`: the last plan that was settled into this state.
     - `verified_until_ms`: the service time before which no record can have been missed. It is the
       later of the last record's arrival and the last time at which the shard was at its tip; of a
@@ -137,10 +138,15 @@ class ShardState(
     at_tip: bool = False
     format: int = STATE_FORMAT
 
+    def __post_init__(self) -> None:
+        at_end = Lifecycle.DRAINED if self.unresolved else Lifecycle.FINISHED
+        lifecycle = at_end if self.read_position.is_end else Lifecycle.ACTIVE
+        msgspec.structs.force_setattr(self, "lifecycle", lifecycle)
+
     @property
     def checkpoint_text(self) -> str | None:
         """The checkpoint as stored and shown: a number, SHARD_END of a finished shard, or None."""
-        if self.lifecycle is Lifecycle.FINISHED:
+        if self.finished:
             return PositionKind.SHARD_END.value
         return None if self.checkpoint is None else str(self.checkpoint)
 
@@ -161,16 +167,9 @@ class ShardState(
         return self.read_position.kind is PositionKind.SHARD_END
 
 
-def lifecycle_of(read_position: Position, unresolved: Sized) -> Lifecycle:
-    if not read_position.is_end:
-        return Lifecycle.ACTIVE
-    return Lifecycle.DRAINED if unresolved else Lifecycle.FINISHED
-
-
 def given_up(state: ShardState) -> ShardState:
     """The state of a shard that is gone: nothing can be read of it, no child waits for it."""
-    lifecycle = lifecycle_of(SHARD_END, state.unresolved)
-    return replace(state, read_position=SHARD_END, lifecycle=lifecycle)
+    return replace(state, read_position=SHARD_END)
 
 
 def verified_by_first_read(verified_ms: int, position: Position, arrival_ms: int) -> int:

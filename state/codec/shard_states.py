@@ -141,7 +141,7 @@ def _from_storm_spout(stored: _StoredShardState, shard_id: str, path: str) -> Sh
             "the state of a shard"
         )
     if stored.checkpoint == _SHARD_END:
-        return ShardState(shard_id=shard_id, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
+        return ShardState(shard_id=shard_id, read_position=SHARD_END)
     if stored.checkpoint in _STORM_SPOUT_NONE:
         return ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)
     checkpoint = _sequence(stored.checkpoint, path)

@@ -22,7 +22,7 @@ from state.collections import ShrinkingDict
 from state.errors import IllegalTrackerEventError, StoredDataError
 from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
-from state.shard_state import ShardState, UnresolvedRecord, lifecycle_of
+from state.shard_state import ShardState, UnresolvedRecord
 from state.tracker.transitions import NodeState
 
 if TYPE_CHECKING:
@@ -235,7 +235,6 @@ def snapshot_of(
         checkpoint=checkpoint,
         read_position=read_position,
         unresolved=tuple(unresolved),
-        lifecycle=lifecycle_of(read_position, unresolved),
     )
 
 

@@ -14,7 +14,7 @@ from state.errors import (
     StaleOwnerError,
 )
 from state.position import SHARD_END, TRIM_HORIZON
-from state.shard_state import Lifecycle, ShardState
+from state.shard_state import ShardState
 from state.store.identity import StartPin
 from state.store.shard_states import StateChange, StoredState
 from state.znodes.shard_states import MAX_STATES_PER_WRITE
@@ -64,9 +64,7 @@ def test_a_checkpoint_never_moves_back(store_world: StoreWorld) -> None:
             CheckpointRegressionError, match=r"shardId-000000000000 would move back from 10 to"
         ):
             store.shard_states.save([StateChange(known, worse)])
-    finished = msgspec.structs.replace(
-        known.state, lifecycle=Lifecycle.FINISHED, read_position=SHARD_END
-    )
+    finished = msgspec.structs.replace(known.state, read_position=SHARD_END)
     known = store.shard_states.save([StateChange(known, finished)])[0]
     with pytest.raises(CheckpointRegressionError, match="SHARD_END"):
         store.shard_states.save([StateChange(known, state_at(11))])
@@ -200,9 +198,7 @@ def test_an_operator_may_move_a_checkpoint_back_and_replace_the_start(
     store = owned(store_world)
     known = store.shard_states.save([StateChange(None, state_at(10))])[0]
     shard_id = known.state.shard_id
-    finished = msgspec.structs.replace(
-        known.state, lifecycle=Lifecycle.FINISHED, read_position=SHARD_END
-    )
+    finished = msgspec.structs.replace(known.state, read_position=SHARD_END)
     unread = ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)
     for state in (state_at(9), unread, finished, state_at(3)):
         before, known = known, store.shard_states.move([StateChange(known, state)])[0]

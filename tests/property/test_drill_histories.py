@@ -30,7 +30,7 @@ from kinesis_spout.drills.history.events import (
 from kinesis_spout.drills.history.verdict import Drilled, judge
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import ShardState, UnresolvedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,11 +205,6 @@ class Consumer:
                 )
                 for one in waiting
             ),
-            lifecycle=Lifecycle.ACTIVE
-            if not is_at_end
-            else Lifecycle.DRAINED
-            if waiting
-            else Lifecycle.FINISHED,
         )
 
 
@@ -390,7 +385,9 @@ def leave_a_record_unresolved(history: History, random: Random) -> None:
 
 
 def leave_a_closed_shard_unfinished(history: History, _random: Random) -> None:
-    change_the_last_state(history, PARENT, lifecycle=Lifecycle.DRAINED)
+    last = max(put.sequence for put in history.puts if put.shard_id == PARENT)
+    position = Position.after(SequenceNumber(int(last)))
+    change_the_last_state(history, PARENT, read_position=position)
 
 
 def leave_a_shard_unread(history: History, random: Random) -> None:

@@ -55,13 +55,11 @@ def states(draw: st.DrawFn) -> ShardState:
     checkpoint = draw(st.integers(0, limit))
     ended = read == 12 and draw(st.booleans())
     position = Position.after(SequenceNumber(read)) if read else TRIM_HORIZON
-    lifecycle = Lifecycle.DRAINED if unresolved else Lifecycle.FINISHED
     return ShardState(
         shard_id="shardId-000000000001",
         checkpoint=SequenceNumber(checkpoint) if checkpoint else None,
         read_position=SHARD_END if ended else position,
         unresolved=tuple(unresolved),
-        lifecycle=lifecycle if ended else Lifecycle.ACTIVE,
         parents=("shardId-000000000000",),
         settled_plan="3-aa",
         verified_until_ms=NOW_MS - 1,

@@ -35,7 +35,7 @@ from state.codec.exported import ExportedApplication
 from state.errors import InvalidSequenceNumberError, RemediedError
 from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState
+from state.shard_state import ShardState
 from state.store.identity import StartPin
 
 Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
@@ -313,7 +313,6 @@ def _shard_import(search: ShardSearch, one: OriginShard) -> ShardImport:
             shard_id=shard.shard_id,
             checkpoint=position.sequence if position.kind is PositionKind.AFTER else None,
             read_position=position,
-            lifecycle=Lifecycle.FINISHED if position.is_end else Lifecycle.ACTIVE,
             parents=shard.parents,
             verified_until_ms=verified_until(found, search.now_ms),
         ),

@@ -11,9 +11,9 @@ from kinesis_spout.inspection.health import Look, TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo, StreamSummary
 from state.plan import PlanStatus, ShardReadResult, ShardSlice, TaskPlan
-from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import ShardState, UnresolvedRecord
 from state.store.identity import Pause, StartPin, StreamIdentity
 from state.store.ownership import OwnerInfo, OwnerView, TaskShare
 from state.store.runs import Run, RunEnd, RunLog
@@ -68,15 +68,10 @@ def listed(index: int, *parents: int, closed: bool = False) -> ShardInfo:
 def state(
     index: int, position: Position = TRIM_HORIZON, *parents: int, **fields: Any
 ) -> ShardState:
-    """A state whose lifecycle fits its position and its unresolved records."""
-    lifecycle = Lifecycle.ACTIVE
-    if position == SHARD_END:
-        lifecycle = Lifecycle.DRAINED if fields.get("unresolved") else Lifecycle.FINISHED
     return ShardState(
         shard_id=shard(index),
         read_position=position,
         parents=tuple(map(shard, parents)),
-        lifecycle=lifecycle,
         **({"verified_until_ms": NOW_MS - 60_000} | fields),
     )
 

@@ -11,7 +11,7 @@ from kinesis_spout.shards.lineage import ShardLineage
 from state.plan import PlannedRetry
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import ShardState, UnresolvedRecord
 
 WHOLE = HashRange(0, HASH_KEYS - 1)
 LEFT, RIGHT = HashRange(0, HASH_KEYS // 2 - 1), HashRange(HASH_KEYS // 2, HASH_KEYS - 1)
@@ -36,7 +36,6 @@ def state(
         shard_id=shard_id,
         parents=parents,
         read_position=SHARD_END if ended else TRIM_HORIZON,
-        lifecycle=Lifecycle.FINISHED if ended else Lifecycle.ACTIVE,
         verified_until_ms=verified_until_ms,
     )
 
@@ -60,8 +59,7 @@ def with_records(shard: ShardState, *records: UnresolvedRecord) -> ShardState:
 
 
 def drained(shard_id: str) -> ShardState:
-    of_end = with_records(state(shard_id, ended=True), waiting(5))
-    return msgspec.structs.replace(of_end, lifecycle=Lifecycle.DRAINED)
+    return with_records(state(shard_id, ended=True), waiting(5))
 
 
 def lineage(listing: list[ShardInfo], *states: ShardState) -> ShardLineage:

@@ -71,9 +71,7 @@ def leave_unresolved(job: SimulatedJob, *failed: SequenceNumber) -> None:
         records = tuple(
             UnresolvedRecord(first=one, last=one, attempts=1, due_ms=0) for one in failed
         )
-        state = replace(
-            stored.state, unresolved=records, checkpoint=None, lifecycle=Lifecycle.ACTIVE
-        )
+        state = replace(stored.state, unresolved=records, checkpoint=None)
         store.shard_states.move([StateChange(before=stored, after=state)])
 
 
@@ -215,7 +213,6 @@ def test_the_loss_of_shards_that_nobody_has_seen_is_accepted(job: SimulatedJob, 
             finished = ShardState(
                 shard_id=shard(9),
                 read_position=SHARD_END,
-                lifecycle=Lifecycle.FINISHED,
                 verified_until_ms=START_MS,
             )
             store.shard_states.save([StateChange(before=None, after=finished)])

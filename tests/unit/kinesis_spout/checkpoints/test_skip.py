@@ -17,7 +17,7 @@ from state.position import SHARD_END, Position
 from state.report import OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import ShardState, UnresolvedRecord
 from state.store.shard_states import StoredState
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.played_outcomes import PlayedOutcomes
@@ -43,7 +43,6 @@ def state(*unresolved: UnresolvedRecord, end: bool = False) -> ShardState:
         checkpoint=number(10),
         read_position=SHARD_END if end else Position.after(number(100)),
         unresolved=unresolved,
-        lifecycle=Lifecycle.DRAINED if end else Lifecycle.ACTIVE,
         verified_until_ms=5,
     )
 

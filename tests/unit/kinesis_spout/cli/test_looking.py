@@ -17,7 +17,7 @@ from kinesis_spout.testing.service import requests
 from state.errors import StreamMismatchError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState
+from state.shard_state import ShardState
 from state.store.shard_states import StateChange
 from tests.support.inspection.looks import RECREATED, look
 from tests.support.shell.command_line import call_cli
@@ -96,7 +96,7 @@ def test_the_lag_is_measured_only_of_shards_that_are_read_now(one: SimulatedJob)
         one,
         ShardState(shard_id=shard(0), read_position=position),
         ShardState(shard_id=shard(1), read_position=TRIM_HORIZON, parents=(shard(0),)),
-        ShardState(shard_id=shard(2), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED),
+        ShardState(shard_id=shard(2), read_position=SHARD_END),
     )
     one.count_calls()
     with closing(one.client()) as client, closing(one.store()) as store:

@@ -19,7 +19,7 @@ from state.plan import ShardReadResult
 from state.position import SHARD_END, Position
 from state.process import this_process
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState
+from state.shard_state import ShardState
 from state.store.identity import StartPin
 from state.store.shard_states import StateChange
 from tests.support.simulated.simulated_job import SimulatedJob, shard
@@ -82,9 +82,7 @@ def world(job: SimulatedJob) -> Iterator[World]:
         yield made
 
 
-DRAINED = msgspec.structs.replace(
-    GONE, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED, unresolved=(waiting(6),)
-)
+DRAINED = msgspec.structs.replace(GONE, read_position=SHARD_END, unresolved=(waiting(6),))
 
 
 def without_the_first(world: World, *, times: int | None) -> None:
@@ -130,9 +128,7 @@ def test_records_have_expired_when_nothing_is_known_of_their_shard_for_longer_th
 
 def test_the_lag_is_that_of_the_furthest_shard_that_is_not_at_its_tip(world: World) -> None:
     """One that is finished has none."""
-    world.store(
-        ShardState(shard_id=shard(9), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
-    )
+    world.store(ShardState(shard_id=shard(9), read_position=SHARD_END))
     world.refresh()
     world.job.clock.advance(30)
     assert max(world.catalog.lags_ms().values()) == 30_000

@@ -9,7 +9,7 @@ from state.codec.shard_states import decode_shard_state, encode_shard_state, mer
 from state.codec.values import MAX_VALUE_BYTES
 from state.errors import StateTooLargeError
 from state.position import SHARD_END, TRIM_HORIZON, Position
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import ShardState, UnresolvedRecord
 from state.znodes.reports import decode_header, decode_report
 from tests.support.state import state_values
 from tests.support.state.shard_values import waiting as record
@@ -166,9 +166,7 @@ def test_detail_is_dropped_towards_redelivery_only(
     records: tuple[UnresolvedRecord, ...], max_bytes: int
 ) -> None:
     """Every record is in a range that has no more attempts, is due no later, and counts it."""
-    state = ShardState(
-        shard_id=SHARD, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED, unresolved=records
-    )
+    state = ShardState(shard_id=SHARD, read_position=SHARD_END, unresolved=records)
     data, stored = encode_shard_state(state, PATH, max_bytes=max_bytes)
     assert len(data) <= max_bytes
     assert sum(each.count for each in stored.unresolved) == sum(each.count for each in records)
