@@ -219,7 +219,18 @@ class ReportZnodes(Nodes, ReportStore):
         return self._value(self._paths.tracked, decode_policy)
 
     def mark_tracked(self, policy: OutcomePolicy) -> None:
-        self._write(self._paths.tracked, encode_policy(policy, self._paths.tracked))
+        path = self._paths.tracked
+        data = encode_policy(policy, path)
+        for _ in range(_MAX_ROUNDS):
+            node = self._read(path)
+            if node is not None and node.data == data:
+                return
+            if node is None:
+                ensure(self._tree, self._paths.base)
+            with suppress(TransactionRefusedError):  # another process has just written it
+                commit_once(self._tree, [put(path, data, node)])
+                return
+        raise _contended(path)
 
     def clear_policy(self) -> None:
         node = self._read(self._paths.tracked)
@@ -270,9 +281,11 @@ class ReportZnodes(Nodes, ReportStore):
         # One that was overtaken writes no part either.
         guards = [plan_is_open, Check(path, opened.version)]
         try:
-            for part, data in enumerate(parts):
-                name = (opened.plan_id, opened.token, opened.version, part)
-                self._write(self._paths.report_part(*name), data, guards)
+            for number, data in enumerate(parts):
+                name = (opened.plan_id, opened.token, opened.version, number)
+                part = self._paths.report_part(*name)
+                # An earlier call may have written it. No other process does.
+                commit_once(self._tree, [*guards, put(part, data, self._read(part))])
                 failpoint("report-part-written")
             commit_once(self._tree, [plan_is_open, Set(path, header, opened.version)])
         except TransactionRefusedError as refused:
@@ -293,25 +306,6 @@ class ReportZnodes(Nodes, ReportStore):
 
     def header(self, plan_id: str) -> ReportHeader | None:
         return self._value(self._paths.report(plan_id), decode_header)
-
-    def _write(self, path: str, data: bytes, guards: Sequence[Check] = ()) -> None:
-        """Let the node hold `data`, whoever writes it. Raises `TransactionRefusedError` when one of
-        the guards no longer holds, and `ConflictError` when others keep writing the node.
-        """
-        for _ in range(_MAX_ROUNDS):
-            node = self._read(path)
-            if node is not None and node.data == data:
-                return
-            if node is None and not guards:  # a guard's node is below `base`, so that is there
-                ensure(self._tree, self._paths.base)
-            try:
-                self._tree.commit([*guards, put(path, data, node)])
-            except TransactionRefusedError as refused:
-                if refused.index < len(guards):
-                    raise
-                continue  # another process has written it, or this write's answer was lost
-            return
-        raise _contended(path)
 
     def _plan_is_open(self, plan_id: str) -> Check:
         return Check(self._paths.batch(plan_id), OPEN_VERSION)
