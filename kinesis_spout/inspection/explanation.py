@@ -49,23 +49,24 @@ _TEXT = """
         the same error
     [end=silent] the last run (pid {pid:id} on {host}, started at {started_at_ms}) did not report
         how it ended
-    [suspect=refusal] ZooKeeper may have refused to store the end of the last run
+    [suspect=refusal] ZooKeeper may have refused the write in which the last run reports how it
+        ended
     [suspect=kill] the process of the last run was killed (kill -9, out of memory), or its host
         failed
     [suspect=worker] the query was stopped, its driver was killed (kill -9, out of memory), or a
         record of the batch crashed a Python worker
     [suspect=stop] the query was stopped, or its driver was killed (kill -9, out of memory)
     [suspect=sink] most likely, the query's sink or foreachBatch function raised an error
-    [suspect=sink] the job stores an error of its sink only if it reads with
+    [suspect=sink] an error of the sink is stored only if the job reads with
         KinesisSource.read_stream
     [suspect=sink] the query may also have been stopped, or its driver killed (kill -9, out of
         memory)
 
 :: find the end
     [suspect=refusal] fix look: read the end of the last run's log on {host}
-    [suspect=worker] fix look: read the end of the job's log: if a Python worker crashes at each
-        start, the cause is a record of the batch, the worker's memory use, or a bug in the function
-        #worker
+    [suspect=worker] fix look: read the end of the job's log. If a Python worker crashes at each
+        start, the cause is a record of the batch, the memory use of the worker, or a bug in the
+        function #worker
     [suspect=sink] fix look: look for the exception of the sink or function at the end of the job's
         log
     [suspect=kill|stop|worker] fix look: find out on {host} why the process ended: read the job's
@@ -77,17 +78,17 @@ _TEXT = """
     [stage=settling] fix look: read in the driver's log why the outcomes of the batch are not stored
     [stage=not begun, is_first] fix look: check in Spark's UI whether an executor has a free core;
         check in the executor's log whether the executor reaches Kinesis and ZooKeeper
-    [stage=not begun] fix look: check in Spark's UI whether a Spark job of the batch is running; if
-        not, your foreachBatch function hangs before it reads the rows: take a stack dump of the
-        driver's Python process
+    [stage=not begun] fix look: check in Spark's UI whether a Spark job of the batch is running. If
+        no job is running, your foreachBatch function hangs before it reads the rows: take a stack
+        dump of the driver's Python process
     [stage=not begun, !is_first] fix look: check in Spark's UI whether an executor has a free core;
         check in the executor's log whether the executor reaches Kinesis and ZooKeeper
     [stage=reading] fix look: check in the executor's log whether Kinesis throttles the shard
-    [stage=unanswered] fix look: find out why the driver and the Python workers ended: a record of
+    [stage=unanswered] fix look: find out why the driver and the Python workers ended. A record of
         the batch may crash these processes
     [stage=function, !is_late] fix look: check in Spark's UI what the sink or function waits for
     [stage=reported] fix look: read in the driver's log why Spark does not start a new batch: the
-        trigger may not be due, or the query may hang
+        next trigger may not be due, or the query may hang
     [stage=not reported] fix look: check that the query passes source.tracked(...) to foreachBatch;
         check in Spark's UI what the query waits for
     [stage=sink, !is_late] fix look: check in Spark's UI which stage of the batch is running
@@ -97,19 +98,19 @@ _TEXT = """
         redelivered
 
 :: read faster
-    [consumer=spark] fix change: give the job more cores, or make its function faster; check
-        maxRecordsPerTrigger and readsPerSecond; if the job reads 2 MB per second from the shard,
-        split the shard
-    [consumer=spout] fix change: make the program (or the --exec command) faster; raise max_pending;
-        share the shards among more processes (total_tasks); if the spout reads 2 MB per second from
+    [consumer=spark] fix change: make the job faster: more cores, a faster function, or higher
+        limits (maxRecordsPerTrigger, readsPerSecond). If the job already reads 2 MB per second from
         the shard, split the shard
+    [consumer=spout] fix change: make the program (or the --exec command) faster, raise max_pending,
+        or share the shards among more processes (total_tasks). If the spout already reads 2 MB per
+        second from the shard, split the shard
 
 :: other readers
     [throttled, reads_itself] fix look: ask the team that owns the stream whether other consumers
         read shard {shard} too
-    [throttled, reads_itself] fix change: if other consumers read the shard, let them read less
-        often, or move them to enhanced fan-out; if this job alone reads 2 MB per second from the
-        shard, split the shard
+    [throttled, reads_itself] fix change: if other consumers read the shard, let these consumers
+        read less often, or move them to enhanced fan-out. If this job alone reads 2 MB per second
+        from the shard, split the shard
     [throttled, !reads_itself] fix look: ask the team that owns the stream which other consumers
         read shard {shard}
     [throttled, !reads_itself] fix change: let the other consumers of the shard read less often, or
@@ -128,10 +129,10 @@ _TEXT = """
 
 :: correct the fault
     [fault=program] first change: check that the program (or the --exec command) acks or fails each
-        record within --message-timeout (message_timeout_s; 30 s unless set); if the program hangs,
-        restart the program; if the program is slow, raise the timeout #answers
-    [fault=worker] fix look: find out whether the record crashes the process that receives it: the
-        process may run out of memory, or the program may have a bug #worker
+        record within --message-timeout (message_timeout_s; 30 s unless set). If the program hangs,
+        restart it. If the program is slow, raise the timeout #answers
+    [fault=worker] fix look: find out whether the record crashes the process that receives the
+        record. The process may run out of memory, or the program may have a bug #worker
     [fault=reason] fix change: correct the cause of {reason:quoted}
 
 :: read its log
@@ -153,7 +154,7 @@ _TEXT = """
     [is_earlier] fix run: stop all processes of the application, and remove its old state $ reset
     [is_earlier] or change: to keep the old state, give the job another application name, or correct
         the job's region, account and endpoint
-    [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from): the default,
+    [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from). The default,
         LATEST, skips the records that the new stream already contains
     fix look: to look at the stream of the stored state, pass its region, account and endpoint
         (--region {region})
@@ -164,8 +165,8 @@ _TEXT = """
 # Nothing is stored, so nothing below can be judged.
 == no application: Unknown
     application {application} does not exist on stream {stream}
-    possible reasons: the application has never read the stream; its state was removed or lost; its
-        job uses another application name, stream, ZooKeeper or --zookeeper-root
+    either the application has never read the stream, or its state was removed, or its job uses
+        another name, stream, ZooKeeper or --zookeeper-root
     other applications on this stream: {applications:names} and {more_applications} more
     [!more_applications] other applications on this stream: {applications:names}
     ZooKeeper has state of application {application} for other streams: {streams:names}
@@ -173,9 +174,9 @@ _TEXT = """
     fix look: compare --application, --stream, --zookeeper and --zookeeper-root with the options of
         the job
     fix look: to look at a stream that the application reads, pass --stream {likely_stream}
-    [!likely_application] or run: if the application's state is lost, stop the job, restore
-        ZooKeeper's data or import the last export (PATH), and start the job again $ checkpoint
-        import PATH
+    [!likely_application] or run: if the application's state is lost, stop the job, restore the
+        state from a backup of ZooKeeper or from an export (PATH), and start the job again $
+        checkpoint import PATH
     or start: if the application has never run, start the job
 
 # It is known, and no shard has a state yet. Of one that ended so, the job says why.
@@ -196,7 +197,7 @@ _TEXT = """
     [is_unknown] the stream does not list the shard
     [is_unknown] the application has no state for the shard
     [!is_unknown] the application does not know shard {shard} yet
-    [is_to_be_listed] the job finds the shard when it lists the shards again
+    [is_to_be_listed] the job finds the shard at its next request for the list of shards
     [is_unknown] fix look: list the shards of the stream $ shards
     fix wait: wait until the job lists the shards again ({option} is the interval)
     [is_to_be_listed] fix look: if the job does not find the shard, check whether the job is limited
@@ -211,13 +212,13 @@ _TEXT = """
     [!is_gone] the job has read only records of the shard that arrived more than {age_ms} ago
     [!is_gone] the stream keeps records for {retention_ms}
     [!is_gone] first change: raise the stream's retention before more unread records expire
-    [is_gone] first look: run this command again in a minute: if the stream still does not list the
-        shard, the shard's unread records are lost
-    [consumer=spark] first change: to continue with the remaining records, set failOnDataLoss to
-        false; otherwise, the job stops with an error #loss
-    [consumer=spout] first change: to continue with the remaining records, set fail_on_data_loss to
-        False (consume: --no-fail-on-data-loss), or stop all processes and move the shard to its
-        oldest remaining record #loss $ checkpoint set {lost_shards} --to TRIM_HORIZON --allow-skip
+    [is_gone] first look: run this command again in a minute. If the stream still does not list the
+        shard, the unread records of the shard are lost
+    [consumer=spark] first change: set failOnDataLoss to false, so that the job reads the remaining
+        records instead of stopping with an error #loss
+    [consumer=spout] first change: to read the remaining records, set fail_on_data_loss to False
+        (consume: --no-fail-on-data-loss), or stop all processes and move the shard to its oldest
+        record #loss $ checkpoint set {lost_shards} --to TRIM_HORIZON --allow-skip
 
 # Not even a job that runs may read a child before its parents.
 == waits for parents: Waiting, effect
@@ -244,8 +245,9 @@ _TEXT = """
     {timed_out:records} timed out after {timeout_ms} (message_timeout_s)
     [!timeout_ms] {timed_out:records} timed out (message_timeout_s)
     the spout redelivers each record that timed out
-    after its last attempt, a record is dead-lettered, even if the program has processed it
-    first change: make the program ack or fail each record; the --exec command must flush each line
+    a record that times out at its last attempt is dead-lettered, even if the program has processed
+        the record
+    first change: make the program ack or fail each record. An --exec command must flush each line
         that it writes (print(..., flush=True), stdbuf -oL) #answers
     [!has_ended] first or start: if the program (or the --exec command) hangs, restart the job
 
@@ -303,7 +305,7 @@ _TEXT = """
     at this speed, unread records expire in {expires_in_ms}
     [pace=falling behind] at this speed, unread records expire in more than {retention_ms}
     <throttled>
-    fix wait: wait: at this speed, the job reaches the newest record of the shard at {tip_at_ms}
+    fix wait: wait. At this speed, the job reaches the newest record of the shard at {tip_at_ms}
     <other readers>
     [pace=not known] fix wait: wait a minute, and run this command again
     <save the records>
@@ -350,15 +352,15 @@ _TEXT = """
     [stage=besides|delivered, fault] fix look: show the record $ peek {shard} {sequence}
     <correct the fault>
     [stage=with the program, out_since_at_ms] fix look: find out why the program (or the --exec
-        command) does not ack or fail the record: the program may hang #answers
-    [stage=with the program] fix wait: wait for the record's ack or failure: the record times out
+        command) does not ack or fail the record. The program may hang #answers
+    [stage=with the program] fix wait: wait for the record's ack or failure. The record times out
         after {timeout_ms} (--message-timeout, message_timeout_s)
     [stage=with the program, !timeout_ms, !has_no_timeout] fix wait: wait for the record's ack or
-        failure: the record times out after --message-timeout (message_timeout_s; 30 s unless set)
-    [has_no_timeout] fix wait: wait for the record's ack or failure: the record never times out,
+        failure. The record times out after --message-timeout (message_timeout_s; 30 s unless set)
+    [has_no_timeout] fix wait: wait for the record's ack or failure. The record never times out,
         because message_timeout_s is not set
     [stage=with the program, !out_since_at_ms] fix look: find out why the program (or the --exec
-        command) does not ack or fail the record: the program may hang #answers
+        command) does not ack or fail the record. The program may hang #answers
     fix change: correct the cause of {other_reason:quoted}
     [stage=dead letter] fix wait: wait until the record's dead letter is written
     [stage=dead letter] fix look: if the dead letter is not written within a few minutes, read the
@@ -366,10 +368,9 @@ _TEXT = """
     [stage=waits, !fault] fix wait: wait until {due_at_ms}, when the record is retried
     [stage=waits, fault] or wait: if the cause is already corrected, wait until {due_at_ms}, when
         the record is retried
-    [stage=due|waits, consumer=spark, !letter_is_far] or run: if the record is dead-lettered after
-        its last attempt, put it on the stream again (PATH: the path of the job's DeadLetter) $
-        redrive PATH
-    [stage=due|waits] or run: if the record is not needed, stop the job and skip the record $
+    [stage=due|waits, consumer=spark, !letter_is_far] or run: if the record is dead-lettered, put it
+        on the stream again (PATH: the path of the job's DeadLetter) $ redrive PATH
+    [stage=due|waits] or run: if nobody needs the record, stop the job and skip the record $
         checkpoint skip --shard {shard} {record}
 
 # Nothing of the shard itself holds it.
@@ -386,8 +387,8 @@ _TEXT = """
         than {lag_ms} ago
     [left=not known, is_never_read] shard {shard} was never read up to its newest record
     <save the records>
-    [was_skipped] first look: before you start the job, find out whether somebody skipped records of
-        the shard on purpose $ checkpoint history
+    [was_skipped] first look: before you start the job, find out from the checkpoint history whether
+        somebody skipped records of the shard $ checkpoint history
 
 # While it is paused, nothing else helps. Where no process runs besides, the rows below say so.
 == paused: Paused, below
@@ -396,7 +397,7 @@ _TEXT = """
     [!since_at_ms] the application was paused by {by}
     [!since_at_ms, !by] the application is paused
     the reason for the pause is {reason:quoted}
-    [!is_running] the end of the pause alone does not resume the reads of shard {shard}
+    [!is_running] the pause is not the only reason why shard {shard} is not read
     fix resume: end the pause when it is no longer needed $ resume
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
@@ -456,13 +457,13 @@ _TEXT = """
     [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a heartbeat
     [halt=cut off] either the process is cut off from ZooKeeper, or its spout was not closed
     fix start: resume the process on {host}: kill -CONT {halted:id}
-    or start: if the process must not continue, kill it and start the job again: kill -KILL
-        {halted:id} (a suspended process does not react to TERM)
-    [halt=gone] fix start: start the job again: on {host}, the job takes over at once; on another
-        host, the job waits until the old session ends
+    or start: if the process must not continue, kill it (a suspended process does not react to
+        SIGTERM) and start the job again: kill -KILL {halted:id}
+    [halt=gone] fix start: start the job again. On {host}, the job takes over at once. On another
+        host, the job waits for the end of the old session
     [halt=gone] fix look: find out why the process ended: read its log and dmesg (OOM killer)
-    [halt=cut off] fix look: check in the log of the process whether the process reaches ZooKeeper;
-        if so, the process continues by itself
+    [halt=cut off] fix look: check in the log of the process whether the process can reach
+        ZooKeeper. If it can, it continues by itself
     [halt=cut off] or start: if the process hangs, kill it and start the job again
 
 # Nothing below can be judged of a process that does not run.
@@ -473,7 +474,7 @@ _TEXT = """
     <how it ended>
     [end=never ran] spout task {task_index} has never run
     [!left] the last run read all records that had arrived by {until_at_ms}
-    [left] the last run was to read all records that had arrived by {until_at_ms}
+    [left] the last run was limited to records that had arrived by {until_at_ms}
     the last run left work for the next run: {left}
     [schedule=due|not known, !left_by] the next run reads the records that have arrived since the
         last run
@@ -493,28 +494,28 @@ _TEXT = """
     [end=silent, starts_with_batch] fix start: start the job again
     fix start: start the job again without --shard, or with --shard for {left_shards:shards} too
     [left_by=limit, consumer=spout] fix start: start the job again with a later --until or a higher
-        --max-records: the job continues at its checkpoint
-    [left_by=limit, consumer=spark] fix start: start the job again: the job continues at its
+        --max-records. The job continues at its checkpoint
+    [left_by=limit, consumer=spark] fix start: start the job again. The job continues at its
         checkpoint
     [schedule=not known, !left_by] fix look: check in the job's scheduler when its next run is due
-    [schedule=due|not known, !left_by] fix start: start the job again when its next run is due: the
+    [schedule=due|not known, !left_by] fix start: start the job again when its next run is due. The
         job continues at its checkpoint
-    [schedule=overdue, !left_by] fix start: start the job again: the job continues at its checkpoint
+    [schedule=overdue, !left_by] fix start: start the job again. The job continues at its checkpoint
     [schedule=overdue] fix look: find out why the job's scheduler has not started the job
     [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start the spout task with
         --task-index {task_index} --total-tasks {total_tasks}
     [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
     [end=unknown|stopped] or look: if the job is running, check that this command has the job's
         --application, --zookeeper and --zookeeper-root
-    [end=never ran] or look: if the spout task was started, read its error: a task that is started
-        with another --total-tasks than {total_tasks} is refused
+    [end=never ran] or look: if the spout task was started, read its error message. A task is
+        refused unless it is started with --total-tasks {total_tasks}
     [!starts_with_batch] <find the end>
 
 # From here on a process runs. One that is limited to other shards never reads this one.
 == not assigned: Blocked
     no process reads shard {shard}
     the running job (pid {pid:id} on {host}) is limited to {shards:shards}
-    fix change: start the job again without --shard, or with this shard too; to run a second process
+    fix change: start the job again without --shard, or with this shard too. To run a second process
         instead, give both processes --task-index and --total-tasks
 
 # What the process itself reports is nearer to the truth than what is concluded below.
@@ -546,11 +547,11 @@ _TEXT = """
         the program gets no new records
     [hold=deactivated] fix change: make the program call activate()
     [hold=not taken] fix look: find out on {host} what the program waits for (py-spy dump --pid
-        {pid:id}, or strace): it may wait for the outcomes of its records, or for a reader of its
-        output #answers
+        {pid:id}, or strace). The program may wait for the outcomes of its records, or for a reader
+        of its output #answers
     [hold=not taken] or start: if the program hangs, restart it
     [hold=full] fix look: find out on {host} why the program does not ack or fail its records in
-        flight (py-spy dump --pid {pid:id}, or strace); an --exec command is a child process of pid
+        flight (py-spy dump --pid {pid:id}, or strace). An --exec command is a child process of pid
         {pid:id} #answers
     [hold=full] or change: if the program needs more than max_pending records at a time, raise
         max_pending
@@ -562,7 +563,7 @@ _TEXT = """
     [unresolved] the checkpoint of shard {shard} stays before its first unresolved record
     the job reads no new record once the shard has max_unresolved_per_shard ({max_unresolved})
         unresolved records
-    fix change: repair the file or function in dead_letter (--dead-letter): the job retries the dead
+    fix change: repair the file or function in dead_letter (--dead-letter). The job retries the dead
         letters within 60 s, without a restart
     fix change: correct the cause of {reason:quoted}; otherwise, more records are dead-lettered
 
@@ -596,11 +597,11 @@ _TEXT = """
 == batch under way: Busy
     [last_batch=none] no batch is running
     [last_batch=done] the last batch has finished
-    [last_batch=read] the records of batch {plan_id} are read; the sink has written them or is
-        writing them
+    [last_batch=read] the records of batch {plan_id} are read, and the sink has written or is
+        writing the records
     the next batch starts at about {due_at_ms}: the trigger fires every {trigger_ms}
-    [stage=search] batch {plan_id} ended without reporting outcomes: one of its records may crash
-        the process that receives it
+    [stage=search] batch {plan_id} ended without reporting outcomes. A record of the batch may crash
+        the process that receives the record
     the job delivers at most {delivery_limit:records} at a time until it has found the record that
         crashes the process
     [stage=settling] the outcomes of batch {plan_id} are being stored
@@ -642,7 +643,7 @@ _TEXT = """
 # Without a batch: what the service answers to whoever asks now.
 == kinesis silent: Blocked
     <throttled>
-    [throttled=batch|lately] nothing in the job itself is blocked
+    [throttled=batch|lately] no part of the job itself is blocked
     Kinesis does not answer reads of shard {shard}: {error}
     [error] the job gets no answer from Kinesis either, and keeps retrying
     <other readers>
@@ -668,14 +669,13 @@ _TEXT = """
     [consumer=spout] the spout runs, but its stored state does not show what it waits for
     [keeps_up] either the program requests no record because max_pending records are in flight, or a
         retry has just been made and is not stored yet
-    [!keeps_up, consumer=spout] the cause may be other consumers that use up the shard's limits, the
-        spout's limits (max_pending, max_unresolved_per_shard, rate), a program that requests no
-        record, or the network
-    [consumer=spark] the cause may be other consumers that use up the shard's limits, the interval
-        of the trigger, the job's limits (records per trigger, unresolved records per shard), or the
-        network
-    the session of the process with ZooKeeper is open, so the process (pid {pid:id} on {host}) was
-        alive within the last {session_timeout_ms}
+    [!keeps_up, consumer=spout] the cause may be the network, other consumers of the shard, the
+        spout's limits (max_pending, max_unresolved_per_shard, rate), or a program that requests no
+        record
+    [consumer=spark] the cause may be the network, other consumers of the shard, the interval of the
+        trigger, or the job's limits (records per trigger, unresolved records per shard)
+    the process (pid {pid:id} on {host}) has an open ZooKeeper session, so it was alive within the
+        last {session_timeout_ms}
     [!is_restarting] fix wait: wait a moment, and run this command again
     [!is_restarting] <read its log>
 """
