@@ -232,21 +232,25 @@ class MemoryTree:
 
 
 class MemoryStateStore(StoreTopics):
-    """The state of one application and stream in a `MemoryBackend`: its own, or one passed."""
+    """The state of one application and stream in a `MemoryBackend`: its own, or one passed.
+
+    `application`: None if the state has no name, because it ends with this process.
+    """
 
     def __init__(
         self,
         backend: MemoryBackend | None = None,
         *,
-        application: str = "app",
+        application: str | None = "app",
         stream: str = "stream",
         root: str = "kinesis-spout",
     ) -> None:
         self.backend = backend or MemoryBackend()
+        command = f"kinesis-spout reset --application {application} --stream {stream}"
         super().__init__(
             MemoryTree(self.backend),
-            ZookeeperPaths(root=root, application=application, stream=stream),
-            reset_command=f"kinesis-spout reset --application {application} --stream {stream}",
+            ZookeeperPaths(root=root, application=application or "unnamed", stream=stream),
+            reset_command=None if application is None else command,
         )
 
     def lose_session(self) -> None:

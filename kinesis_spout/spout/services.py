@@ -56,7 +56,7 @@ class SpoutServices:
         client = KinesisClient(config.aws, config.stream_ref, clock=clock, as_lists=True)
         store: StoreTopics
         if config.zookeeper is None or config.application is None:  # state is kept in memory only
-            store = MemoryStateStore(application="nobody", stream=config.stream_ref.name)
+            store = MemoryStateStore(application=None, stream=config.stream_ref.name)
         else:
             store = ZookeeperStateStore(
                 config.zookeeper,

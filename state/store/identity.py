@@ -33,29 +33,29 @@ class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 
 def mismatch(
-    known: StreamIdentity, present: StreamIdentity, application: str, reset_command: str
+    known: StreamIdentity, present: StreamIdentity, application: str, reset_command: str | None
 ) -> StreamMismatchError:
     """The error of an application whose state belongs to `known`, which is not the stream
-    `present`. `reset_command` drops the state.
+    `present`. `reset_command` drops the state; None for a state that ends with its process.
     """
+    state = "the state of this process"
+    remedy = "start the program again; it reads the current stream from its starting position"
+    if reset_command is not None:
+        state = f"the state of application {application!r}"
+        remedy = (
+            f"use another application name, or remove the old state with `{reset_command}` and "
+            "start the job at TRIM_HORIZON; a job that starts at LATEST skips the records that the "
+            "current stream already contains"
+        )
     if known.arn == present.arn:
         then, now = map(Position.at_timestamp, (known.created_ms, present.created_ms))
         what = (
-            f"stream {present.arn} was deleted and created again: the state of application "
-            f"{application!r} belongs to the stream that was created at {then}, but the current "
-            f"stream was created at {now}"
+            f"stream {present.arn} was deleted and created again: {state} belongs to the stream "
+            f"that was created at {then}, but the current stream was created at {now}"
         )
     else:
-        what = (
-            f"the state of application {application!r} belongs to stream {known.arn}, not to "
-            f"stream {present.arn}"
-        )
-    return StreamMismatchError(
-        what,
-        f"use another application name, or remove the old state with `{reset_command}` and start "
-        "the job at TRIM_HORIZON; a job that starts at LATEST skips the records that the current "
-        "stream already contains",
-    )
+        what = f"{state} belongs to stream {known.arn}, not to stream {present.arn}"
+    return StreamMismatchError(what, remedy)
 
 
 class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

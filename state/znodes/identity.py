@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 
 class IdentityZnodes(Nodes, IdentityStore):
-    """An `IdentityStore`. `reset_command` drops the application's state; errors name it."""
+    """An `IdentityStore`. `reset_command`: see `StoreTopics`."""
 
-    def __init__(self, fence: Fence, ownership: OwnershipZnodes, reset_command: str) -> None:
+    def __init__(self, fence: Fence, ownership: OwnershipZnodes, reset_command: str | None) -> None:
         super().__init__(fence)
         self._ownership = ownership
         self._reset_command = reset_command

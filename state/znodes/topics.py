@@ -42,10 +42,13 @@ class StoreTopics:
     """What is stored of one application on one stream, topic by topic (`state.store`).
 
     Whoever opens it hands out the topics that others may touch. `reset_command`: the command, named
-    in errors, that drops the application's state. The constructor does no I/O.
+    in errors, that drops the application's state; None if the state ends with this process. The
+    constructor does no I/O.
     """
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, *, reset_command: str) -> None:
+    def __init__(
+        self, tree: ZnodeTree, paths: ZookeeperPaths, *, reset_command: str | None
+    ) -> None:
         self._tree, self.paths = tree, paths
         self._fence = fence = Fence(tree, paths)
         self.ownership = OwnershipZnodes(fence)

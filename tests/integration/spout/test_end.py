@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from kinesis_spout.testing.service import requests
+from state.errors import StreamMismatchError
 from state.retry_policy import RetryPolicy
 from tests.support.spout.spouts import spout_on
 
@@ -76,3 +80,18 @@ def test_only_the_shards_that_were_named_are_read(orders: ServedFake) -> None:
     assert read(orders, shards=(CHILD,), until="now") == held[CHILD]
     both = read(orders, shards=(PARENT, CHILD), until="now")
     assert both == held[PARENT] + held[CHILD]
+
+
+def test_a_spout_without_an_application_names_no_command_when_its_stream_was_created_again(
+    orders: ServedFake,
+) -> None:
+    """No command can remove the state of such a spout."""
+    model = orders.model
+    with spout_on(orders, shard_refresh_interval_s=0.1) as spout:
+        with model.lock:
+            model.delete_stream(requests.DeleteStream(stream_name="orders"))
+        model.create("orders", shards=2)
+        with pytest.raises(StreamMismatchError, match="deleted and created again") as refused:
+            list(spout.emissions())
+    assert "start the program again" in refused.value.remedy
+    assert not {"reset", "application"} & set(str(refused.value).split())
