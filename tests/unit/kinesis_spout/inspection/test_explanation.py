@@ -693,9 +693,7 @@ def test_a_pause_says_where_its_end_alone_does_not_help(
     explained = explain(stood(paused=True, **stored), shard(1))
     pause = next(one for one in explained.chain if one.kind is Kind.PAUSED)
     assert explained.root.kind.value == kind
-    assert (
-        "The pause is not the only reason why shard 1 is not read." in pause.text
-    ) is alone
+    assert ("The pause is not the only reason why shard 1 is not read." in pause.text) is alone
     assert "process" not in pause.text
 
 
