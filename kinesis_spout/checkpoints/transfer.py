@@ -20,7 +20,6 @@ from state.errors import (
 from state.failpoint import failpoint
 from state.moves import earlier, resume_position
 from state.position import TRIM_HORIZON, Position
-from state.shard_state import ShardState
 from state.store.identity import StartPin, StreamIdentity
 from state.store.shard_states import StoredState
 from state.znodes.topics import StoreTopics
@@ -47,29 +46,18 @@ def export_application(
     return exported if exported.states or exported.start is not None else None
 
 
-Changes = Mapping[str, tuple[ShardState | None, ShardState | None]]
-"""By shard, its state before an import (None: it has none) and after (None: it is removed)."""
-
-
-def import_of(exported: ExportedApplication, states: Mapping[str, StoredState]) -> Changes:
-    """What importing into an application with these states does. Pure."""
-    before = {shard: stored.state for shard, stored in states.items()}
-    after = {state.shard_id: state for state in exported.states}
-    return {shard: (before.get(shard), after.get(shard)) for shard in sorted({*before, *after})}
-
-
-def moving_forward(changes: Changes) -> list[str]:
-    """The shards whose records in between are not read. A time and a sequence number cannot be
-    compared.
+def moving_forward(exported: ExportedApplication, states: Mapping[str, StoredState]) -> list[str]:
+    """The shards whose records in between are not read if it is imported into an application with
+    these states. A time and a sequence number cannot be compared. Pure.
     """
     positions = {
-        shard: (resume_position(before), resume_position(after))
-        for shard, (before, after) in changes.items()
-        if before is not None and after is not None
+        after.shard_id: (resume_position(states[after.shard_id].state), resume_position(after))
+        for after in exported.states
+        if after.shard_id in states
     }
-    return [
+    return sorted(
         shard for shard, (old, new) in positions.items() if old != new and earlier(old, new) == old
-    ]
+    )
 
 
 def check_stream(exported: ExportedApplication, known: StreamIdentity | None) -> None:

@@ -508,12 +508,14 @@ def import_export(
         transfer.check_states(store, exported)
         transfer.check_positions(op.client, exported)
         op.own(store)
-        found = transfer.import_of(exported, store.shard_states.load())
-    for shard_id, (before, after) in found.items():
-        for line in _change_lines(shard_id, before, after):
+        states = store.shard_states.load()
+    before = {shard: stored.state for shard, stored in states.items()}
+    after = {state.shard_id: state for state in exported.states}
+    for shard_id in sorted({*before, *after}):
+        for line in _change_lines(shard_id, before.get(shard_id), after.get(shard_id)):
             say(line)
-    check_replaced(op, store, found, replace=replace)
-    if (ahead := transfer.moving_forward(found)) and not allow_skip:
+    check_replaced(op, store, has_state=bool(states), replace=replace)
+    if (ahead := transfer.moving_forward(exported, states)) and not allow_skip:
         raise CliError(
             f"the import would move {', '.join(ahead)} forward past unread records",
             "pass --allow-skip to skip these records",
@@ -524,7 +526,7 @@ def import_export(
 
 
 def check_replaced(
-    op: Operation, store: ZookeeperStateStore, found: transfer.Changes, *, replace: bool
+    op: Operation, store: ZookeeperStateStore, *, has_state: bool, replace: bool
 ) -> None:
     """Raise `CliError` where the application has state that is not to be replaced. What an import
     has left that was stopped is replaced in any case, and said.
@@ -532,7 +534,7 @@ def check_replaced(
     start = store.identity.read_start(also_unfinished=True)
     if start is not None and start.importing:
         say("an earlier import was interrupted; this import replaces its state")
-    elif any(before for before, _ in found.values()) and not replace:
+    elif has_state and not replace:
         raise CliError(
             f"application {op.place.application} already has stored state {op.on_stream}",
             "pass --replace to replace that state, or pass another --application",

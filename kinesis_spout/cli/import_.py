@@ -14,7 +14,7 @@ from kinesis_spout.checkpoints.migration import kcl, spark_queries, storm_spout
 from kinesis_spout.checkpoints.migration.import_plan import Item, Origin, ShardImport, find_import
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.recorded_move import check_bound_stream
-from kinesis_spout.checkpoints.transfer import Changes, import_application, import_of
+from kinesis_spout.checkpoints.transfer import import_application
 from kinesis_spout.cli.checkpoint import check_replaced
 from kinesis_spout.cli.places import COUNT, REPLACE, Operation, command, records_of, say
 from kinesis_spout.cli.shared_options import note, option, typed_text, usage_errors, wrong_usage
@@ -22,6 +22,7 @@ from kinesis_spout.inspection.wording import visible
 from kinesis_spout.service.dynamodb import scan_table
 from kinesis_spout.service.shard_info import StreamSummary
 from state.position import Position
+from state.store.shard_states import StoredState
 from state.zookeeper.store import ZookeeperStateStore
 
 
@@ -153,17 +154,17 @@ def import_(
             clock=op.clock,
             max_counted=count,
         )
-        found = import_of(plan.application, store.shard_states.load())
+        states = store.shard_states.load()
     for one in plan.shards:
-        for line in _lines(one, found):
+        for line in _lines(one, states.get(one.state.shard_id)):
             say(line)
-    for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
+    for shard_id in sorted(states.keys() - {one.state.shard_id for one in plan.shards}):
         say(shard_id)
         say("  the shard's state is removed, because the stream no longer lists the shard")
     lost = "shard {} expired before its last record was read, so its unread records are lost"
     for sentence in (*map(lost.format, plan.expired), *origin.notes):
         note(visible(sentence))
-    check_replaced(op, store, found, replace=replace or origin.in_place)
+    check_replaced(op, store, has_state=bool(states), replace=replace or origin.in_place)
     if op.confirmed("Import these positions?"):
         import_application(store, plan.application, now_ms=op.service_time())
         say("imported")
@@ -220,14 +221,13 @@ def _storm_spout(
     return storm_spout.origin_of(op.stack.enter_context(closing(other)), where)
 
 
-def _lines(one: ShardImport, found: Changes) -> Iterator[str]:
-    before, _ = found[one.state.shard_id]
+def _lines(one: ShardImport, stored: StoredState | None) -> Iterator[str]:
     arrival = ""
     if one.arrival_ms is not None:
         arrival = f"  (next record arrived {Position.at_timestamp(one.arrival_ms)})"
     yield one.state.shard_id
     yield f"  source  {visible(one.stored)}"
-    yield f"  before  {'no state' if before is None else before.read_position}"
+    yield f"  before  {'no state' if stored is None else stored.state.read_position}"
     yield f"  after   {one.state.read_position}{arrival}"
     repeats = f", repeats {records_of(one.repeated)}" if one.repeated != NONE else ""
     waiting = records_of(one.waiting, "waiting record")

@@ -18,7 +18,6 @@ from kinesis_spout.checkpoints.transfer import (
     check_states,
     export_application,
     import_application,
-    import_of,
     moving_forward,
 )
 from state.codec.exported import ExportedApplication
@@ -71,7 +70,7 @@ def test_a_shard_that_is_further_in_the_export_goes_forward(
     """By its first record that is not acked. A time and a number cannot be compared."""
     stored = {} if before is None else {"a": StoredState(before, 0)}
     exported = ExportedApplication(application="etl", exported_ms=0, states=(after,))
-    assert moving_forward(import_of(exported, stored)) == ahead
+    assert moving_forward(exported, stored) == ahead
 
 
 @pytest.mark.parametrize("where", ["state", "start"])
