@@ -138,14 +138,14 @@ def unresolved_records(
         is_by_key = not client.describe().may_have_ignored_keys
         return shard.hash_key_range if is_by_key else None
 
-    unpacker = Unpacker(hash_range)
+    search, unpacker = ShardSearch(client, shard, clock), Unpacker(hash_range)
 
     def read(record: UnresolvedRecord) -> Iterator[PeekedRecord]:
         first, last = record.first, record.last
         owned = OwnedOfRange(first, last)
         wanted = PlannedRetry(first=first, last=last, attempts=0, whole=record.whole)
         with suppress(RequestRefusedError, ShardNotFoundError):
-            for page in ShardSearch(client, shard, clock).pages(first.whole, last):
+            for page in search.pages(first.whole, last):
                 found = unpacked_retries(page.records, unpacker, [wanted], only_subs=False)
                 yield from _records(owned.of(within(found, first, last)))
 

@@ -49,7 +49,7 @@ from kinesis_spout.cli.shared_options import (
     with_zone,
     wrong_usage,
 )
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.clock import Clock
 from kinesis_spout.dead_letter.letter import Letter, LetterFile, moment
 from kinesis_spout.inspection.status import shards_json, stored_shard
 from kinesis_spout.inspection.wording import counted, visible
@@ -374,7 +374,7 @@ def skip(
         say("nothing was written")
     elif op.confirmed("Skip these records?"):
         if to is not None:
-            save_records(op.client, found, to, op.place.application)
+            save_records(op.client, found, to, op.place.application, op.clock)
             failpoint("letters-saved")
         write_skip(op.store.shard_states, op.store.plans, found)
         say("skipped")
@@ -405,9 +405,11 @@ def _name(record: UnresolvedRecord) -> str:
     return f"{records_of(record.count)} {ends}, stored as one range"
 
 
-def save_records(client: KinesisClient, found: Skip, path: Path, application: str) -> None:
+def save_records(
+    client: KinesisClient, found: Skip, path: Path, application: str, clock: Clock
+) -> None:
     """Write the records to a new file. They are on the disk when it returns."""
-    shard_id, clock = found.before.shard_id, SystemClock()
+    shard_id = found.before.shard_id
     shard = next((one for one in client.list_shards() if one.shard_id == shard_id), None)
     if path.exists():
         raise exists_already(path, "--to ")

@@ -131,11 +131,15 @@ def test_a_job_goes_on_without_them_and_repeats_nothing(one: SimulatedJob) -> No
 def read_back(job: SimulatedJob, *wanted: UnresolvedRecord) -> list[bytes]:
     with closing(job.client()) as client:
         listed = client.list_shards()[0]
-        return [
-            found.data
-            for each in wanted
-            for found in unresolved_records(client, listed, job.clock)(each)
-        ]
+        read = unresolved_records(client, listed, job.clock)
+        return [found.data for each in wanted for found in read(each)]
+
+
+def test_single_records_are_read_at_the_pace_of_their_shard(one: SimulatedJob) -> None:
+    """Five a second, after a burst of five."""
+    put, began_s = one.put(11), one.clock.monotonic_s()
+    assert len(read_back(one, *map(waiting, put))) == 11
+    assert one.clock.monotonic_s() - began_s >= 2
 
 
 def test_the_records_are_read_as_they_were_delivered(one: SimulatedJob) -> None:
@@ -198,7 +202,7 @@ def test_what_has_expired_is_counted_and_the_others_are_saved(
     state = ShardState(shard_id=shard(0), read_position=Position.after(put[6]), unresolved=records)
     path = tmp_path / "letters.jsonl"
     with closing(one.client()) as client:
-        save_records(client, Skip(StoredState(state, 0), state, records), path, "etl")
+        save_records(client, Skip(StoredState(state, 0), state, records), path, "etl", one.clock)
     missing = "  not saved, because the records have expired:"
     together = f"records from {put[1]} to {put[4]}, stored as one range"
     assert capsys.readouterr().out.splitlines() == [
