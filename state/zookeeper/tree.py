@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 MAX_PATHS = 200  # in one `MultiRead`
+_LOOK_S = 0.05  # between two looks at why there is no session yet
 SESSION_TIMEOUT_S, OPERATION_TIMEOUT_S, CONNECT_TIMEOUT_S = 10.0, 15.0, 10.0
 _log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
@@ -98,15 +99,13 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # ka
 
     - `refusals`: by server, why its last connection was refused; a sentence without an address.
     - `has_reached`: whether a server took a connection.
-    - `on_refusal`: called in kazoo's thread after each one.
     """
 
-    def __init__(self, context: ssl.SSLContext | None, on_refusal: Callable[[], None]) -> None:
+    def __init__(self, context: ssl.SSLContext | None) -> None:
         super().__init__()
         self.refusals: dict[tuple[str, int], str] = {}
         self.has_reached = False
         self._context = context
-        self._on_refusal = on_refusal
 
     def create_connection(
         self,
@@ -141,7 +140,6 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # ka
 
     def _refused(self, server: tuple[str, int], exc: OSError) -> None:
         self.refusals[server] = refusal_sentence(exc)
-        self._on_refusal()
 
 
 def refusal_sentence(exc: OSError) -> str:
@@ -427,8 +425,7 @@ class ZookeeperTree:
                 "check the host names in option zookeeper",
             )
         security = self._security.loaded()
-        decided = threading.Event()
-        handler = ConnectionHandler(security.tls_context() if security.tls else None, decided.set)
+        handler = ConnectionHandler(security.tls_context() if security.tls else None)
         client = _Client(
             handler=handler,
             hosts=servers.hosts(),
@@ -444,26 +441,19 @@ class ZookeeperTree:
             default_acl=_ACLS[security.node_acl],
             **_identity(security),
         )
-        client.add_listener(lambda _: decided.set())
         self._connected = client.start_async()
-        self._await_session(client, decided, len(set(servers.servers)))
+        self._await_session(client, len(set(servers.servers)))
         client.add_listener(functools.partial(self._on_state, client))
         self._on_state(client, KazooState.CONNECTED)
         return client
 
-    def _await_session(self, client: Any, decided: threading.Event, servers: int) -> None:
-        """Wait for the first session. Raises as soon as none can come: kazoo tries again for ever.
-
-        `decided` is set when the state may have changed.
-        """
+    def _await_session(self, client: Any, servers: int) -> None:
+        """Wait for the first session. Raises when none can come any more: kazoo tries for ever."""
         deadline = time.monotonic() + self._connect_timeout_s
-        while not self._connected.is_set():
-            decided.wait(max(0.0, deadline - time.monotonic()))
-            decided.clear()
-            refused = len(client.handler.refusals) >= servers
+        while not self._connected.wait(_LOOK_S):
             if client.was_refused:
                 error = self._translated(kazoo_errors.AuthFailedError(), self._address)
-            elif not self._connected.is_set() and (refused or time.monotonic() >= deadline):
+            elif len(client.handler.refusals) >= servers or time.monotonic() >= deadline:
                 error = self._not_connected(client.handler)
             else:
                 continue
