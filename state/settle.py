@@ -56,14 +56,12 @@ def settle_shard(
     state: ShardState,
     result: ShardReadResult,
     plan_id: str,
-    planned: ShardSlice | None = None,
+    planned: ShardSlice,
     unresolved: Sequence[UnresolvedRecord] = (),
 ) -> ShardState:
     """Return the state after all records of the read `result` are acked, except for `unresolved`,
     which are queued exactly as given. `unresolved` is empty if the batch is not tracked, or if all
     records of the shard succeeded.
-
-    `planned` is needed if retries were read.
 
     Raises `PlanMismatchError` for a read result that contradicts itself or does not fit the state,
     and for `unresolved` records that were not read, or not as one read. Raises ValueError for a
@@ -78,7 +76,7 @@ def settle_shard(
     tracker = InflightRecordTracker(
         state, retry_policy=_NEVER_ASKED, random=_NEVER_DRAWN_FROM, restore_exhausted=False
     )
-    retries = [] if planned is None else retries_read(planned.retries, result)
+    retries = retries_read(planned.retries, result)
     reads = [_Read(read.retry.first, read.last, read) for read in retries]
     if result.first is not None and result.last is not None:
         reads.append(_Read(result.first, result.last, None))
@@ -101,7 +99,7 @@ def settle_shard(
     )
     # A slice without new records (`max_records` 0) reads retries only, which says nothing about the
     # tip: the last answer stays.
-    at_tip = state.at_tip if planned is not None and planned.max_records == 0 else result.at_tip
+    at_tip = state.at_tip if planned.max_records == 0 else result.at_tip
     return replace(
         tracker.snapshot(), settled_plan=plan_id, verified_until_ms=verified_until_ms, at_tip=at_tip
     )
@@ -200,9 +198,9 @@ def _by_read(
     return found
 
 
-def _check(state: ShardState, planned: ShardSlice | None, result: ShardReadResult) -> None:
+def _check(state: ShardState, planned: ShardSlice, result: ShardReadResult) -> None:
     for what, given in (("read result", result), ("slice", planned)):
-        if given is not None and given.shard_id != state.shard_id:
+        if given.shard_id != state.shard_id:
             raise ValueError(
                 f"the {what} of shard {given.shard_id} cannot be stored in the state of shard "
                 f"{state.shard_id}; pass the state of the same shard"
@@ -216,15 +214,13 @@ def _check(state: ShardState, planned: ShardSlice | None, result: ShardReadResul
             f"the read result of shard {result.shard_id} contradicts itself, because it counts "
             f"{result.count} records from {result.first} to {result.last}"
         )
-    planned_retries = 0 if planned is None else len(planned.retries)
-    has_part = result.retry_part is not None and planned is not None
-    if not 0 <= result.retries_done <= planned_retries - has_part:
+    part, planned_retries = result.retry_part, len(planned.retries)
+    if not 0 <= result.retries_done <= planned_retries - (part is not None):
         raise PlanMismatchError(
             f"the read result of shard {result.shard_id} counts {result.retries_done} read "
             f"retries, but the batch planned {planned_retries} retries"
         )
-    part = result.retry_part
-    if planned is not None and part is not None:
+    if part is not None:
         retry = planned.retries[result.retries_done]
         if not retry.first <= part.last < part.rest <= retry.end or part.count < 1:
             raise PlanMismatchError(
@@ -235,7 +231,7 @@ def _check(state: ShardState, planned: ShardSlice | None, result: ShardReadResul
 
 
 def _check_position(
-    state: ShardState, planned: ShardSlice | None, result: ShardReadResult, plan_id: str
+    state: ShardState, planned: ShardSlice, result: ShardReadResult, plan_id: str
 ) -> None:
     """Refuse a plan that a later one was settled after, and a range from another position."""
     plan_number(plan_id)
@@ -245,9 +241,9 @@ def _check_position(
             plan_id,
             f"the outcomes of the later batch {state.settled_plan} are already stored",
         )
-    reads_new = planned is None or planned.max_records > 0 or result.first is not None
-    position = result.position or (None if planned is None else planned.position)
-    if reads_new and position is not None and position != state.read_position:
+    reads_new = planned.max_records > 0 or result.first is not None
+    position = result.position or planned.position
+    if reads_new and position != state.read_position:
         raise _mismatch(
             state.shard_id,
             plan_id,

@@ -147,10 +147,10 @@ class StreamPlans:
         changes: list[StateChange] = []
         settled: list[ShardReadResult] = []  # the reads that the new states contain
         for read in seen:
-            before = states.get(read.shard_id)
-            if before is None:
+            before, shard = states.get(read.shard_id), planned.get(read.shard_id)
+            if before is None or shard is None:
                 continue  # removed while the plan was open; the next listing adds it again
-            shard, left = planned.get(read.shard_id), unresolved.get(read.shard_id, ())
+            left = unresolved.get(read.shard_id, ())
             try:
                 after = settle_shard(before.state, read, plan_id, shard, left)
             except PlanMismatchError as exc:

@@ -32,26 +32,32 @@ READ = ShardState(
 )
 
 
+def settled_new(state: ShardState, end: ShardReadResult, plan_id: str) -> ShardState:
+    """As a plan without retries settles it that has read from where the state is."""
+    planned = ShardSlice(shard_id=SHARD, position=state.read_position, max_records=100)
+    return settle_shard(state, end, plan_id, planned)
+
+
 def test_a_plan_before_the_last_settled_one_is_refused() -> None:
     """Plans are ordered by number, not as texts. One with the same number and another nonce is
     another plan.
     """
-    assert settle_shard(READ, EMPTY, "4-b").settled_plan == "4-b"
+    assert settled_new(READ, EMPTY, "4-b").settled_plan == "4-b"
     told = (
         f"batch 3-b does not fit .* {SHARD}: the outcomes of the later batch 4-a are already stored"
     )
     with pytest.raises(PlanMismatchError, match=told):
-        settle_shard(READ, EMPTY, "3-b")
+        settled_new(READ, EMPTY, "3-b")
     with pytest.raises(PlanMismatchError, match="batch 10-a are already stored"):
-        settle_shard(replace(READ, settled_plan="10-a"), EMPTY, "9-a")
+        settled_new(replace(READ, settled_plan="10-a"), EMPTY, "9-a")
 
 
 def test_an_empty_read_leaves_the_position_and_verifies_up_to_its_tip() -> None:
     """No record can have been missed before the time at which the service reported the tip."""
-    assert settle_shard(fresh_state(), EMPTY, "4-a") == replace(
+    assert settled_new(fresh_state(), EMPTY, "4-a") == replace(
         fresh_state(), settled_plan="4-a", verified_until_ms=9_000, at_tip=True
     )
-    assert settle_shard(READ, EMPTY, "5-a") == replace(
+    assert settled_new(READ, EMPTY, "5-a") == replace(
         READ, settled_plan="5-a", verified_until_ms=9_000, at_tip=True
     )
 
@@ -59,11 +65,11 @@ def test_an_empty_read_leaves_the_position_and_verifies_up_to_its_tip() -> None:
 def test_the_verified_time_never_moves_back() -> None:
     """Arrival times are not in order. A read that knows no time changes nothing."""
     assert (
-        settle_shard(replace(fresh_state(), verified_until_ms=8_000), END, "4-a").verified_until_ms
+        settled_new(replace(fresh_state(), verified_until_ms=8_000), END, "4-a").verified_until_ms
         == 8_000
     )
-    assert settle_shard(fresh_state(), replace(EMPTY, tip_ms=None), "4-a").verified_until_ms is None
-    assert settle_shard(fresh_state(), replace(END, tip_ms=9_500), "4-a").verified_until_ms == 9_500
+    assert settled_new(fresh_state(), replace(EMPTY, tip_ms=None), "4-a").verified_until_ms is None
+    assert settled_new(fresh_state(), replace(END, tip_ms=9_500), "4-a").verified_until_ms == 9_500
 
 
 def test_the_first_read_of_a_backlog_verifies_what_it_has_read_and_some_minutes() -> None:
@@ -71,14 +77,14 @@ def test_the_first_read_of_a_backlog_verifies_what_it_has_read_and_some_minutes(
     older: they may expire before they are read. Later reads are a shard's first no more.
     """
     begun = replace(fresh_state(), verified_until_ms=86_400_000)
-    first = settle_shard(begun, END, "4-a")
+    first = settled_new(begun, END, "4-a")
     assert END.last_arrival_ms is not None
     assert first.verified_until_ms == END.last_arrival_ms + FIRST_READ_GRACE_MS
-    assert settle_shard(begun, EMPTY, "4-a").verified_until_ms == begun.verified_until_ms
+    assert settled_new(begun, EMPTY, "4-a").verified_until_ms == begun.verified_until_ms
     tip = replace(END, at_tip=True, tip_ms=90_000_000)
-    assert settle_shard(begun, tip, "4-a").verified_until_ms == 90_000_000
+    assert settled_new(begun, tip, "4-a").verified_until_ms == 90_000_000
     late = replace(begun, read_position=Position.after(seq(9)))
-    assert settle_shard(late, END, "4-a").verified_until_ms == late.verified_until_ms
+    assert settled_new(late, END, "4-a").verified_until_ms == late.verified_until_ms
 
 
 @pytest.mark.parametrize(
@@ -102,15 +108,15 @@ def test_a_read_before_the_position_or_the_checkpoint_is_refused(
     before = replace(fresh_state(), **state)
     if refused:
         with pytest.raises(PlanMismatchError, match=f"shard {SHARD}: emission of 10 .*not allowed"):
-            settle_shard(before, END, "4-a")
+            settled_new(before, END, "4-a")
     else:
-        assert settle_shard(before, END, "4-a").checkpoint == seq(99)
+        assert settled_new(before, END, "4-a").checkpoint == seq(99)
 
 
 def test_a_range_of_which_nothing_was_handed_over_is_passed() -> None:
     """The shard owns none of the user records of its aggregates."""
     for last in (seq(10), seq(99)):
-        state = settle_shard(fresh_state(), replace(END, last=last, count=0), "4-a")
+        state = settled_new(fresh_state(), replace(END, last=last, count=0), "4-a")
         assert (state.read_position, state.checkpoint) == (Position.after(last), last)
 
 
@@ -131,7 +137,7 @@ def test_a_read_result_that_contradicts_itself_is_refused(end: ShardReadResult) 
     shard.
     """
     with pytest.raises(PlanMismatchError, match=f"shard {SHARD}[ :]"):
-        settle_shard(fresh_state(), end, "4-a")
+        settled_new(fresh_state(), end, "4-a")
 
 
 def test_states_of_new_children_come_before_those_of_their_parents_once_each() -> None:
@@ -308,7 +314,7 @@ def test_an_outcome_that_does_not_fit_what_was_read_is_refused(
 
 @pytest.mark.parametrize("done", [4, -1])
 def test_more_retries_than_were_planned_are_refused(done: int) -> None:
-    """Also if no slice is given."""
+    """Also if none was planned."""
     with pytest.raises(
         PlanMismatchError, match=f"counts {done} read retries, but the batch planned 3"
     ):
@@ -316,7 +322,7 @@ def test_more_retries_than_were_planned_are_refused(done: int) -> None:
     with pytest.raises(
         PlanMismatchError, match=f"counts {done} read retries, but the batch planned 0"
     ):
-        settle_shard(STATE, replace(RETRIED, retries_done=done), PLAN)
+        settled_new(STATE, replace(RETRIED, retries_done=done), PLAN)
 
 
 def test_values_of_another_shard_are_refused() -> None:
