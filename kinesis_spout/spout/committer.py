@@ -106,8 +106,8 @@ class SpoutCommitter:
         return True
 
     def commit_last(self, *, in_order: bool) -> bool:
-        """Commit for the last time, and store whether the end is clean. Returns whether it
-        succeeded. An outage of the store is not waited for.
+        """Commit for the last time, and store the last tips and whether the end is clean. Returns
+        whether it succeeded. An outage of the store is not waited for.
         """
         if in_order:
             with self._scheduler.changed:
@@ -117,6 +117,9 @@ class SpoutCommitter:
         if in_order:
             try:
                 with self._catalog.lock:
+                    # The tips that were reached since the last listing. Otherwise a spout that runs
+                    # once a day would report an idle shard as not read for longer than that.
+                    self._catalog.save_verified()
                     self._context.services.store.ownership.save_unclean_starts(0)
             except (StoreUnavailableError, ConflictError) as exc:
                 self._context.hooks.error(exc)
