@@ -170,9 +170,9 @@ NODES = {
         "StoredHistoryEntry",
         "an entry of the checkpoint history, compressed with zlib. The entry contains the "
         "positions of shards at a time of Kinesis's clock. All records before a position were "
-        "acked at that time. An entry of kind `full` has all shards, and an entry of kind "
-        "`changes` has the shards that moved since the previous entry. An entry of kind `moved` "
-        "records a move by an operator",
+        "acked at that time. An entry of kind `full` has all shards. An entry of kind `changes`, "
+        "which earlier versions wrote, has the shards that moved since the previous entry. An "
+        "entry of kind `moved` records a move by an operator",
         "the owner, or the task whose name is in `epoch/lister`, at most every 10 s; "
         "`kinesis-spout checkpoint` after a move",
     ),
