@@ -46,7 +46,7 @@ _DIFFERS = (
     # a look may end before Kinesis says that there is no more
     (r"(<|at most )\d+(\.\d+)? m?s\b", "0 s"),
     (r"\d+ shards? (is|are) read up to the newest record", "UP TO DATE"),
-    (r"\bno shard is more than \d+ s behind", "UP TO DATE"),
+    (r"\bno shard is more than \d+(\.\d+)? m?s behind", "UP TO DATE"),
     # what is beyond a day is told as more than one: it depends on how fast the records were put
     (r"(>|\bmore than )?(?<![\w.])\d+(\.\d+)? (ms|s|min|h|d)\b", "DURATION"),
     (r"\b\d+\.\d+x", "SPEED"),
