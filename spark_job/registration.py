@@ -159,8 +159,11 @@ def spark_master(spark: SparkSession) -> str | None:
 def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     """Call the stream and ZooKeeper once, and return warnings for the user.
 
-    Blocks on both and raises what they raise.
+    Blocks on both and raises what they raise; `ConfigError` for a start that the stream refuses.
     """
+    from kinesis_spout.shards.start_position import (  # noqa: PLC0415  # not for a check without it
+        accepted_pin,
+    )
     from spark_job.process_services import (  # noqa: PLC0415  # not for a check without it
         ProcessServices,
     )
@@ -169,10 +172,14 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     refuse_embedded_on_cluster(settings.zookeeper, master)
     warnings = list(_too_fast(settings))
     services = ProcessServices.connect(settings, retry_for_s=RETRY_FOR_S)
-    services.client.describe()
+    stream_summary = services.client.describe()
     with closing(services.store) as store:
         pin = store.identity.read_start()
     start = settings.starting_position.text
+    # Every stream has these two. A stream that is being created has no shards to list yet.
+    if pin is None and start not in ("LATEST", "TRIM_HORIZON"):
+        now_ms = stream_summary.now_ms(services.clock.now_ms())
+        accepted_pin(services.client, settings.starting_position, now_ms)
     if pin is not None and not settings.start_is_default and pin.requested != start:
         application, stream = settings.application, settings.stream.name
         command = reset_command(

@@ -2,7 +2,7 @@
 
 `LATEST` is relative, so it is resolved to a time once per application and stored: the start pin.
 What is stored is never replaced by another start. So a position that the user has named is tried
-with the service first. Pure, except for `pin_start` and `refusal_of`.
+with the service first. Pure, except for `pin_start`, `accepted_pin` and `refusal_of`.
 """
 
 from __future__ import annotations
@@ -57,9 +57,21 @@ def pin_start(
     *,
     only: Collection[str] = (),
 ) -> StartPin:
-    """Store the start pin, at `now_ms` of the service's clock, unless there is one. Returns the pin
-    that is stored. Blocks on the store and on Kinesis. `only`: the ids of the shards that are read;
-    empty for all.
+    """Store `accepted_pin`, unless a pin is stored. Returns the pin that is stored. Blocks on the
+    store and on Kinesis.
+    """
+    return identity.pin_start(accepted_pin(client, requested, now_ms, only=only))
+
+
+def accepted_pin(
+    client: KinesisClient,
+    requested: RequestedStart,
+    now_ms: int,
+    *,
+    only: Collection[str] = (),
+) -> StartPin:
+    """The pin of this start at `now_ms` of the service's clock, which the service accepts. Blocks
+    on Kinesis. `only`: the ids of the shards that are read; empty for all.
 
     Shards listed now start at the requested position. Shards first listed later are children and
     start at TRIM_HORIZON. A sequence number is a position in one shard: shards that come from a
@@ -67,7 +79,7 @@ def pin_start(
 
     Raises `ConfigError` where a position is requested for a shard that is not listed, as no shard
     would ever start there, for a time that is not over, and for a position that the service
-    refuses. Nothing is stored then, nor where the service does not answer: its error is raised.
+    refuses. Where the service does not answer, its error is raised.
     """
     listing = client.list_shards()
     shard_ids = tuple(shard.shard_id for shard in listing)
@@ -101,7 +113,7 @@ def pin_start(
         shard_positions=positions,
     )
     _try_named(client, requested, pin)
-    return identity.pin_start(pin)
+    return pin
 
 
 def check_listed(option: str, named: Iterable[str], listed: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import TimestampType
 
 from kinesis_spout.aggregation.packing import PackedRecord, Packer
+from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.service.shard_info import ShardInfo
 from spark_job import register
@@ -166,6 +167,23 @@ def test_stored_progress_that_wins_over_the_start_is_said(ran: Ran, spark: Spark
     said = r"startingPosition LATEST has no effect.*kinesis-spout reset"
     with pytest.warns(UserWarning, match=said):
         ran.stream.source(starting_position="LATEST").read_stream(spark)
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ("2999-01-01", "'2999-01-01' is 2999-01-01.*in the future"),
+        ({"default": "TRIM_HORIZON", "shardId-99": "LATEST"}, "names shard 'shardId-99'"),
+        ("AT:7", "'AT:7' is not a position in shard shardId-000000000000"),
+    ],
+)
+def test_a_start_that_the_stream_refuses_is_an_error_of_the_line_that_makes_the_frame(
+    stream: StreamUnderTest, spark: SparkSession, start: str | dict[str, str], said: str
+) -> None:
+    """Nothing is stored, so another start is free."""
+    with pytest.raises(ConfigError, match=f"option startingPosition:? {said}"):
+        stream.source(starting_position=start).read_stream(spark)
+    assert preflight(stream.settings(starting_position="-2h"), master=None) == []
 
 
 def test_the_command_that_removes_progress_leads_to_that_of_this_application(
