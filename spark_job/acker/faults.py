@@ -49,14 +49,14 @@ _ARRIVED, _FOREIGN = "arrived", "foreign"
 # In this order: a root that has failed for several reasons shows the greatest (`_gravest`).
 _MERGED_WITH, _MISSING, _DOUBLED = range(3)
 REASONS = {
-    _MERGED_WITH: "rows of this record were merged with rows of a record that failed",
+    _MERGED_WITH: "rows of the record were merged with rows of another record that failed",
     _MISSING: (
-        "rows of this record are missing: an operator other than the acker's lost them, or "
-        "acker.settle was not given one of the sinks"
+        "rows of the record are missing. Either an operator that does not belong to the acker "
+        "lost rows, or a sink was not passed to acker.settle"
     ),
     _DOUBLED: (
-        "rows of this record exist more than once, because of a join with keys that are not "
-        "unique or a union of equal rows"
+        "rows of the record exist more than once. The reason is a join with keys that are not "
+        "unique, or a union of equal rows"
     ),
 }
 
@@ -109,7 +109,7 @@ class _Graph:
                 f"the rows passed to acker.settle contain {foreign} anchors that belong to no "
                 "record of this batch",
                 "pass only frames of this batch, and persist each frame whose rows differ each "
-                "time Spark computes them",
+                "time Spark computes the frame",
             )
         self._at_fault = self._upwards(differing.drop(_FOREIGN))
         self._labels = component_labels(self._edges()) if self._links else None
@@ -131,8 +131,8 @@ class _Graph:
         found = self._cut(_gravest(nodes))
         if found.isEmpty():
             raise AckerError(
-                "the rows passed to acker.settle changed when Spark computed them again, so the "
-                "acker cannot check them",
+                "the rows passed to acker.settle changed when Spark computed the rows again, so "
+                "the acker cannot check the rows",
                 "persist each frame whose function returns a different result each time, or mark "
                 "the function asNondeterministic()",
             )

@@ -141,13 +141,13 @@ def check_anchored(frame: DataFrame, place: str) -> None:
     count = frame.columns.count(ANCHOR)
     if count == 0:
         raise AckerError(
-            f"{place} has no column {ANCHOR}, by which the acker tracks rows",
+            f"{place} has no column {ANCHOR}, with which the acker tracks rows",
             f"keep the column {ANCHOR} in select(...), group with acker.merge(...), or use "
             "acker.unanchored(...) for rows that need no tracking",
         )
     if count > 1:
         raise AckerError(
-            f"{place} has {count} columns {ANCHOR}, because anchored frames were joined",
+            f"{place} has {count} columns {ANCHOR}, because two anchored frames were joined",
             f"pass acker.unanchored(frame).drop('{ANCHOR}') to the join for the frame that needs "
             "no tracking, or use acker.merge(...)",
         )

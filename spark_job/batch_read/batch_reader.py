@@ -115,8 +115,8 @@ class KinesisBatchReader(DataSourceReader):
         covered = [each.covered_ms for each in ranges if each.covered_ms is not None]
         if covered and (covered_ms := min(covered)) < oldest_ms:
             report_expired(
-                f"the read starts at {Position.at_timestamp(covered_ms)}, but records from "
-                f"before {Position.at_timestamp(oldest_ms)} have expired",
+                f"the read starts at {Position.at_timestamp(covered_ms)}, but records that "
+                f"arrived before {Position.at_timestamp(oldest_ms)} have expired",
                 settings,
             )
         _CLOCK.sleep(settled_in_s(ranges, now_ms))
@@ -288,7 +288,9 @@ class RangeFeed:
         self._lapse.note(page)
         if self._lapse.lapsed_ms is not None:
             self._lapse = ExpiryDetector(None, None, self._range.start)
-            self._report("records after the starting position expired before they were read")
+            self._report(
+                "records after the starting position expired before the task read the records"
+            )
         if page.gone:
             self.is_done = True
             if self._range.covered_ms is not None or self._awaits_start:

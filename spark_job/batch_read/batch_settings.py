@@ -51,9 +51,9 @@ BATCH_OPTIONS: dict[str, Option] = {
         ),
         Option(
             "endingPosition",
-            "position at which the read ends. Only records before this position are read. The "
-            "value has the same forms as the value of `startingPosition`. `LATEST` is the end of "
-            "the stream at the time of `load()`",
+            "position at which the read ends; only earlier records are read. The option has the "
+            "same forms as `startingPosition`. `LATEST` is the end of the stream at the time of "
+            "`load()`",
             "LATEST",
             positions("LATEST"),
             fits=_is_end,
@@ -73,9 +73,9 @@ BATCH_OPTIONS: dict[str, Option] = {
     "max_tasks": replace(
         OPTIONS["max_tasks"],
         meaning=(
-            "maximum number of tasks of a read. With more shards than tasks, a task reads "
-            "several shards at the same time. Default: the number of tasks that the session runs "
-            "at the same time"
+            "maximum number of Spark tasks of a batch read. With more shards than tasks, a task "
+            "reads several shards at the same time. Default: the number of tasks that the "
+            "session runs at the same time"
         ),
     ),
     "reads_per_second": OPTIONS["reads_per_second"],
@@ -92,9 +92,8 @@ BATCH_OPTIONS: dict[str, Option] = {
     **by_field(
         Option.switch(
             "pushDownFilters",
-            "`true` applies filters on `approximateArrivalTimestamp`, `shardId` and `streamName` "
-            "while the shards are read, so that less data is read. Set the option only for a "
-            "frame with a single filter",
+            "`true` uses a filter on `approximateArrivalTimestamp`, `shardId` or `streamName` to "
+            "read fewer records. Set the option only for a frame with a single filter",
             "false",
         )
     ),

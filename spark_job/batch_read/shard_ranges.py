@@ -129,7 +129,8 @@ def shard_ranges(
             raise ConfigError(
                 f"option endingPosition names {Position.at_timestamp(each.until_ms)}, which is in "
                 "the future",
-                "use LATEST; to read records that have not arrived yet, use spark.readStream",
+                "use LATEST for a batch read, or spark.readStream to read records that have not "
+                "arrived yet",
             )
     if not filters.admits("streamName", settings.stream.name):
         return []

@@ -74,7 +74,9 @@ def redrive(
         "Put only dead letters whose last failure was before this time.", panel=WHICH
     ),
     limit: int | None = option(
-        "Maximum number of records to put. A later run puts further records.", panel=WHICH, min=1
+        "Maximum number of records to put. Run the command again to put the remaining records.",
+        panel=WHICH,
+        min=1,
     ),
     format: LetterFormat | None = option(  # noqa: A002  # the option's name
         "Format of the files (default: derived from the file names).", panel=WHICH

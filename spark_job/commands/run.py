@@ -98,7 +98,7 @@ def run(
         panel=STREAM,
     ),
     option: list[str] | None = option(
-        "Any other reader option, e.g. maxRecordsPerShard=5000. Repeatable.",
+        "Set another reader option, like maxRecordsPerShard=5000. Repeatable.",
         panel=STREAM,
         metavar="KEY=VALUE",
     ),
@@ -106,9 +106,9 @@ def run(
     path: str | None = option("Directory to which the parquet or json sink writes.", panel=WRITE),
     process: str | None = option(
         "Apply this function to each batch. The function takes a DataFrame and returns a "
-        "DataFrame. The current directory is searched first for the module. With a function, "
-        "each batch is written to its own directory, so a replayed batch replaces its first "
-        "version.",
+        "DataFrame. The current directory is searched first for the module. With --process, each "
+        "batch is written to a directory of its own, so a replay of the batch replaces the "
+        "directory.",
         panel=WRITE,
         metavar="MODULE:FUNCTION",
     ),
@@ -117,7 +117,7 @@ def run(
     ),
     trigger: str | None = option('Time between batches, e.g. "5 seconds".', panel=PANEL),
     available_now: bool = option(
-        "Read the records that are on the stream at the start, then exit.",
+        "Read the records that the stream contains at the start, then exit.",
         "--available-now",
         default=False,
         panel=PANEL,
@@ -328,7 +328,7 @@ def refuse_hidden_files(spark: SparkSession, path: str, *, in_batches: bool) -> 
         earlier = "without" if in_batches else "with"
         raise ConfigError.about(
             "--path",
-            f" is {path!r}, which contains files of a run {earlier} --process, and readers would "
+            f" is {path!r}, which contains files of a run {earlier} --process, so readers would "
             "see only the files of one of the two runs",
             "choose another directory",
         )
@@ -378,7 +378,7 @@ class Progress:
         if dead_lettered := sum(stream.dead_lettered for stream in streams):
             parts.append(f"{dead_lettered:,} dead-lettered")
         if any(stream.outage for stream in streams):
-            parts.append("most records fail, so the job reads no new records")
+            parts.append("most records fail, so the job reads no new records until retries succeed")
         return "  ".join(parts)
 
 

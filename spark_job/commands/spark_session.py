@@ -61,7 +61,7 @@ def spark_session(
         raise CliError(
             f"Spark cannot start: {failure_sentence(str(exc)).rstrip('.')}",
             "check that JAVA_HOME or the PATH leads to Java 17 or newer, and check the values of "
-            "--conf; the log contains Java's own message",
+            "--conf; Spark's log contains the error message of Java",
         ) from exc
     except Py4JError as exc:
         named = settings.get("spark.master", None) or "of Spark's configuration"

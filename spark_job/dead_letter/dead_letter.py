@@ -159,7 +159,7 @@ class DeadLetter:
             raise DeadLetterError(
                 f"dead letters cannot be written to {self.sink} ({self._cause(error)}), so no "
                 "batch is processed",
-                "correct the dead_letter of tracked(...) and start the query again",
+                "correct the argument dead_letter of tracked(...), and start the query again",
             ) from error
 
     def write(self, letters: DataFrame, *, plan_id: str) -> None:
@@ -237,8 +237,7 @@ class WriterSink(LetterSink):
         for name, value in options.items():
             if name.lower() in _RESERVED:
                 raise ConfigError(
-                    f"DeadLetter: option {name} cannot be set, because DeadLetter itself sets "
-                    "this option to replace or append dead letters",
+                    f"DeadLetter: option {name} cannot be set, because DeadLetter sets this option",
                     "omit it",
                 )
             if not isinstance(value, str | int | float):

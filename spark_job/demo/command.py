@@ -30,14 +30,16 @@ def demo(
     *,
     records: int = option("Number of flights to put.", default=10_000, min=1, max=TOTAL),
     directory: Path | None = option("Keep all files in this new directory.", file_okay=False),
-    keep: bool = option("Keep the temporary directory, even if no record is lost."),
+    keep: bool = option("Keep the temporary directory of the demo, even if no record is lost."),
     kill: bool = option(
-        "Kill the job (kill -9), and start the job again.", "--kill/--no-kill", default=True
+        "Kill the Spark job (kill -9) while it writes, and start the job again.",
+        "--kill/--no-kill",
+        default=True,
     ),
     faults: bool = option(
         "Let the job fail each record of a cancelled flight, so that the record is dead-lettered."
     ),
-    check: bool = option("Check the earlier demo in --directory again, without a new demo."),
+    check: bool = option("Check the output of an earlier demo in --directory, without a new demo."),
     as_json: bool = option("Print only one JSON object on stdout.", "--json"),
 ) -> None:
     """Kill a Spark job that reads real flights from a local Kinesis: no record is lost.

@@ -117,7 +117,7 @@ def test_the_first_record_that_arrived_too_late_ends_the_range() -> None:
 def test_a_page_that_comes_later_than_the_retention_is_reported_once() -> None:
     one = replace(WHOLE_SHARD, covered_ms=5)
     pages = [page_of([9], time_ms=2_000), page_of([10], at_tip=True, time_ms=9_000)]
-    with pytest.raises(DataLossError, match="expired before they were read"):
+    with pytest.raises(DataLossError, match="expired before the task read"):
         numbers(feed_of(one), pages)
     assert numbers(feed_of(one, failOnDataLoss="false"), pages) == [9, 10]
     assert numbers(feed_of(WHOLE_SHARD), pages) == [9, 10]  # TRIM_HORIZON promises what is there

@@ -142,11 +142,13 @@ def test_batches_add_up_with_the_sources_own_report_and_only_new_figures_are_pri
     assert shown.getvalue().splitlines() == [
         (
             "1 batch  10 rows  20 rows/s  lag 90 s  1,200 unresolved (oldest 61 s)  3 "
-            "dead-lettered  most records fail, so the job reads no new records"
+            "dead-lettered  most records fail, so the job reads no new records until retries "
+            "succeed"
         ),
         (
             "2 batches  15 rows  10 rows/s  lag 90 s  1,200 unresolved (oldest 61 s)  3 "
-            "dead-lettered  most records fail, so the job reads no new records"
+            "dead-lettered  most records fail, so the job reads no new records until retries "
+            "succeed"
         ),
         "2 batches  15 rows  10 rows/s  lag 0 ms  7 unresolved  3 dead-lettered",
     ]
