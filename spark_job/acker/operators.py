@@ -269,8 +269,8 @@ def _write(sink: _Sink, checked: Total) -> None:
         )
     if written is not None and written != checked:
         raise AckerError(
-            f"the first action of {sink.name} read {written.rows} rows, but the acker had "
-            f"checked other rows ({checked.rows})",
+            f"the first action of {sink.name} read {written.rows} rows, which are not the "
+            f"{checked.rows} rows that the acker had checked",
             "write the frame in the first action (without an earlier isEmpty or take), or raise "
             "Spark's storage memory if Spark lost persisted rows",
         )
