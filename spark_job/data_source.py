@@ -63,6 +63,7 @@ PARSED = "parsed"
 """The column of a source with a scheme (`spark_job.scheme_column`)."""
 _tasks_read = itertools.count()  # by this process
 _M_ARENA_MAX = -8  # of glibc's malloc.h
+END_S = 10  # after which a planning process that was told to end is killed
 
 
 @dataclass
@@ -233,6 +234,9 @@ def _exit_in_order(number: int, frame: FrameType | None) -> NoReturn:
     """
     del frame
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt `stop`
+    # The exit interrupts whatever ran, such as a lock of the ZooKeeper client, for which `stop` may
+    # then wait for ever.
+    signal.alarm(END_S)
     sys.exit(128 + number)
 
 

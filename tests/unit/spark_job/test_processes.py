@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -132,3 +133,34 @@ def test_the_driver_imports_nothing_that_makes_rows() -> None:
     imported = imported_by("import spark_job.driver.query_driver")
     rooms = ("spark_job.rows", "spark_job.executor", "kinesis_spout.aggregation.unpacking")
     assert [name for name in imported if name.startswith((*rooms, "pandas"))] == []
+
+
+ENDING = """
+import os, signal, threading
+from spark_job import data_source
+data_source.END_S = 1
+signal.signal(signal.SIGTERM, data_source._exit_in_order)
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+finally:
+    print("stop", flush=True)
+    {stop}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"),
+    [("pass", 128 + signal.SIGTERM), ("threading.Event().wait()", -signal.SIGALRM)],
+)
+def test_a_process_that_is_told_to_end_stops_its_reader_and_ends_even_if_that_hangs(
+    stop: str, code: int
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDING.format(stop=stop)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (code, "stop\n"), ended.stderr
