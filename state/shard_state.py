@@ -119,7 +119,6 @@ class ShardState(
     - `checkpoint`: None until the first record is acked. For a finished shard, SHARD_END is stored
       and shown instead (`checkpoint_text`).
     - `read_position`: where the next read starts; SHARD_END once the end was read.
-    - `lifecycle`: follows from the read position and the unresolved records, whatever is passed.
     - `settled_plan`: the last plan that was settled into this state.
     - `verified_until_ms`: the service time before which no record can have been missed. It is the
       later of the last record's arrival and the last time at which the shard was at its tip; of a
@@ -131,17 +130,18 @@ class ShardState(
     checkpoint: SequenceNumber | None = None
     read_position: Position
     unresolved: tuple[UnresolvedRecord, ...] = ()
-    lifecycle: Lifecycle = Lifecycle.ACTIVE
     parents: tuple[str, ...] = ()
     settled_plan: str | None = None
     verified_until_ms: int | None = None
     at_tip: bool = False
     format: int = STATE_FORMAT
 
-    def __post_init__(self) -> None:
-        at_end = Lifecycle.DRAINED if self.unresolved else Lifecycle.FINISHED
-        lifecycle = at_end if self.read_position.is_end else Lifecycle.ACTIVE
-        msgspec.structs.force_setattr(self, "lifecycle", lifecycle)
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """The shard's progress in one word, which is stored for operators to read."""
+        if not self.end_was_read:
+            return Lifecycle.ACTIVE
+        return Lifecycle.DRAINED if self.unresolved else Lifecycle.FINISHED
 
     @property
     def checkpoint_text(self) -> str | None:

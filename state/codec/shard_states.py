@@ -111,6 +111,7 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
     fields = asdict(stored)
     last, reasons = fields.pop("last_checkpoint"), fields.pop("reasons")
     user_records = fields.pop("user_records")
+    del fields["lifecycle"]
     if finished:
         fields["checkpoint"] = last
     elif stored.checkpoint is not None:
@@ -129,6 +130,7 @@ def _shard_state_bytes(state: ShardState) -> bytes:
         last_checkpoint=state.checkpoint if state.finished else None,
         reasons=reasons,
         user_records=bool(state.unresolved),
+        lifecycle=state.lifecycle,
         **fields,
     )
     return encode_unchecked(stored)
