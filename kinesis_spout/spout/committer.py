@@ -117,10 +117,9 @@ class SpoutCommitter:
         if in_order:
             try:
                 with self._catalog.lock:
-                    # The tips that were reached since the last listing. Otherwise a spout that runs
-                    # once a day would report an idle shard as not read for longer than that.
-                    self._catalog.save_verified()
                     self._context.services.store.ownership.save_unclean_starts(0)
+                    # A short run has no other listing after its first one, which stores the tips.
+                    self._catalog.save_verified()
             except (StoreUnavailableError, ConflictError) as exc:
                 self._context.hooks.error(exc)
             self._session.record_history(at_once=True)
