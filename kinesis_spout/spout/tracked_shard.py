@@ -594,9 +594,11 @@ class TrackedShard:
             )
 
     def withdraw_grant(self) -> None:
-        """Let each record be checked again, because it may have to wait."""
+        """Let each record be checked again, because it may have to wait: for a retry that is due,
+        for the end of a pause, or for its isolated delivery.
+        """
         if self.open_run is not None:
-            self.open_run.granted = 0  # a retry may be due, so each record has to be checked
+            self.open_run.granted = 0
 
     def refill(self) -> None:
         """Open the next run if none is open. Empty pages are skipped. Call it when a page may have
