@@ -63,7 +63,7 @@ PARSED = "parsed"
 """The column of a source with a scheme (`spark_job.scheme_column`)."""
 _tasks_read = itertools.count()  # by this process
 _M_ARENA_MAX = -8  # of glibc's malloc.h
-END_S = 10  # after which a planning process that was told to end is killed
+END_S = 10  # a planning process that has not ended so long after its SIGTERM is killed
 
 
 @dataclass
@@ -91,8 +91,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._session_dirs: list[Path] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        of_this_process: dict[str, Any] = {"_driver": None, "_session_dirs": []}
-        return {"_query": self._query, "_columns": self._columns, **of_this_process}
+        return vars(self) | {"_driver": None, "_session_dirs": []}
 
     @property
     def driver(self) -> QueryDriver:
@@ -234,8 +233,8 @@ def _exit_in_order(number: int, frame: FrameType | None) -> NoReturn:
     """
     del frame
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt `stop`
-    # The exit interrupts whatever ran, such as a lock of the ZooKeeper client, for which `stop` may
-    # then wait for ever.
+    # The exit may interrupt the ZooKeeper client while it changes its own state. In one run, `stop`
+    # then waited for ever for a thread of the client.
     signal.alarm(END_S)
     sys.exit(128 + number)
 

@@ -26,7 +26,7 @@ def service_time(client: KinesisClient, clock: Clock) -> Callable[[], int]:
 
 
 def check_bound_stream(store: StoreTopics, identity: StreamIdentity) -> None:
-    """Raise `StreamMismatchError` if the application's state is of another stream."""
+    """Raise `StreamMismatchError` if the application's state belongs to another stream."""
     if store.identity.read() is not None:  # then binding only compares
         store.identity.bind(identity)
 
