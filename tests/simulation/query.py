@@ -217,6 +217,7 @@ class StreamsQuery(MicroBatchEngine):
     running: Running = field(default_factory=Running)
     run_of: Callable[[StreamJob, str | None], bool | str] = lambda _, __: False
     on_forget: Callable[[], None] = lambda: None
+    is_of_one: bool = field(default=False, init=False)  # as its last batch was planned
 
     def track(self) -> None:
         """Its jobs have outcomes; a batch has those of all streams."""
@@ -253,6 +254,8 @@ class StreamsQuery(MicroBatchEngine):
     def run_batch(self, crash_at: str | None = None) -> bool | str:
         """As `MicroBatchEngine.run_batch`. The error of a stream is raised as its own."""
         self.running.begin()
+        if not self.is_unfinished:
+            self.is_of_one = len(self.active) == 1
         try:
             with own_errors():
                 return super().run_batch(crash_at)
@@ -285,8 +288,8 @@ class StreamsQuery(MicroBatchEngine):
         """A batch has no more new records than it may have. Those of an aggregate come together."""
         if self.max_records is None or len(jobs) == 1:
             return
-        if "plan" in self.offsets[-1]:
-            return  # a query of one stream has planned it, which has a limit of its own
+        if self.is_of_one:
+            return  # a query of one stream has a limit of its own, and a crash can leave its batch
         if any(job.world.aggregates for job in jobs):
             return
         new = sum(job.new for job in jobs)
