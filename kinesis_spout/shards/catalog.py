@@ -8,6 +8,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -422,9 +423,6 @@ class ShardCatalog:
         """
         # Only probes see the tip of an idle shard, and settling stores nothing of it. Without this,
         # a restart would report an idle shard as unread for longer than the retention.
-        if self.stream.retention_ms is None:
-            return
-        step_ms = self.stream.retention_ms // VERIFIED_SAVES_PER_RETENTION
         with self.lock:
             self.save(
                 [
@@ -432,9 +430,17 @@ class ShardCatalog:
                     for shard_id, stored in self.states.items()
                     if (self._watch.verified_ms(shard_id) or 0)
                     - (stored.state.verified_until_ms or 0)
-                    >= step_ms
+                    >= self.verified_step_ms
                 ]
             )
+
+    @property
+    def verified_step_ms(self) -> float:
+        """The advance of a shard's `verified_until_ms` that is stored even if nothing else of the
+        state has changed; infinite before the first `describe`.
+        """
+        retention_ms = self.stream.retention_ms
+        return inf if retention_ms is None else retention_ms // VERIFIED_SAVES_PER_RETENTION
 
     def _verified(self, state: ShardState) -> ShardState:
         """The state, verified up to the last tip that was observed."""

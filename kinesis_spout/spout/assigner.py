@@ -125,18 +125,15 @@ class SpoutTipWatch:
         """Do nothing, because nothing is kept here."""
 
     def is_at_tip(self, shard_id: str) -> bool:
-        return self.verified_ms(shard_id, is_stored=False) is not None
+        return self.verified_ms(shard_id) is not None
 
-    def verified_ms(self, shard_id: str, *, is_stored: bool = True) -> int | None:
+    def verified_ms(self, shard_id: str) -> int | None:
         """Return the service's time when the shard was last at its tip, if all records up to there
-        are emitted and none is pending; otherwise None. `is_stored`: the shard's state must also be
-        stored.
+        are emitted and none is pending; otherwise None.
         """
-        # The default, because the catalog stores the time beside the stored position. After a
-        # crash, records from that position on are read again, and may have expired.
         with self._scheduler.changed:
             assigned = self._scheduler.assigned.get(shard_id)
-            if assigned is None or assigned.shard.pending or (is_stored and assigned.is_dirty):
+            if assigned is None or assigned.shard.pending:
                 return None
             return assigned.shard.tip_ms()
 
@@ -281,7 +278,6 @@ class SpoutAssigner:
             catalog.drop_missing_shards()
         else:
             catalog.follow()
-        catalog.save_verified()
         for shard_id in self.release():
             self._context.hooks.notify("shard_finished", shard_id)
         readable = [shard for shard in catalog.view.readable if self._is_new(shard)]

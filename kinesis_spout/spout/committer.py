@@ -106,8 +106,8 @@ class SpoutCommitter:
         return True
 
     def commit_last(self, *, in_order: bool) -> bool:
-        """Commit for the last time, and store the last tips and whether the end is clean. Returns
-        whether it succeeded. An outage of the store is not waited for.
+        """Commit for the last time, and store whether the end is clean. Returns whether it
+        succeeded. An outage of the store is not waited for.
         """
         if in_order:
             with self._scheduler.changed:
@@ -118,8 +118,6 @@ class SpoutCommitter:
             try:
                 with self._catalog.lock:
                     self._context.services.store.ownership.save_unclean_starts(0)
-                    # A short run has no other listing after its first one, which stores the tips.
-                    self._catalog.save_verified()
             except (StoreUnavailableError, ConflictError) as exc:
                 self._context.hooks.error(exc)
             self._session.record_history(at_once=True)
@@ -180,13 +178,15 @@ class SpoutCommitter:
         return released, changes
 
     def _change(self, assigned: AssignedShard) -> StateChange | None:
-        """Return the change to store, or None. A later `verified_until_ms` alone is not stored
-        here: the catalog stores it at longer intervals (`ShardCatalog.save_verified`).
+        """Return the change to store, or None. A slightly later `verified_until_ms` alone is not
+        stored, because that of an idle shard advances with each read.
         """
         before = self._catalog.states[assigned.shard.shard_id]
         after = assigned.shard.snapshot()
         known_ms = before.state.verified_until_ms
         is_same = replace(after, verified_until_ms=known_ms) == before.state
-        # The first read of a shard may set it back.
-        is_earlier = (after.verified_until_ms or 0) < (known_ms or 0)
-        return None if is_same and not is_earlier else StateChange(before=before, after=after)
+        later_ms = (after.verified_until_ms or 0) - (known_ms or 0)
+        # It is below 0 if the first read of a shard has set the time back.
+        if is_same and 0 <= later_ms < self._catalog.verified_step_ms:
+            return None
+        return StateChange(before=before, after=after)
