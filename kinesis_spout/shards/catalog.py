@@ -8,7 +8,6 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -146,7 +145,9 @@ class ListedStream:
         return {shard_id: shard.hash_key_range for shard_id, shard in self.listing.shards.items()}
 
 
-VERIFIED_SAVES_PER_RETENTION = 24
+# A `verified_until_ms` that is so much later is stored alone. It is no share of the retention,
+# because that may be lowered to a day while nothing runs.
+VERIFIED_STEP_MS = 3_600_000
 LISTED_LATE_MS = 60_000  # ListShards is eventually consistent and may omit a new shard for so long
 
 
@@ -418,9 +419,7 @@ class ShardCatalog:
         )
 
     def save_verified(self) -> None:
-        """Store the times at which idle shards were last seen at their tips, some 24 times per
-        retention.
-        """
+        """Store the times at which idle shards were last seen at their tips, once an hour."""
         # Only probes see the tip of an idle shard, and settling stores nothing of it. Without this,
         # a restart would report an idle shard as unread for longer than the retention.
         with self.lock:
@@ -430,17 +429,9 @@ class ShardCatalog:
                     for shard_id, stored in self.states.items()
                     if (self._watch.verified_ms(shard_id) or 0)
                     - (stored.state.verified_until_ms or 0)
-                    >= self.verified_step_ms
+                    >= VERIFIED_STEP_MS
                 ]
             )
-
-    @property
-    def verified_step_ms(self) -> float:
-        """The advance of a shard's `verified_until_ms` that is stored even if nothing else of the
-        state has changed; infinite before the first `describe`.
-        """
-        retention_ms = self.stream.retention_ms
-        return inf if retention_ms is None else retention_ms // VERIFIED_SAVES_PER_RETENTION
 
     def _verified(self, state: ShardState) -> ShardState:
         """The state, verified up to the last tip that was observed."""

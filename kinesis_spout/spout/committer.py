@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kinesis_spout.shards.catalog import VERIFIED_STEP_MS
 from kinesis_spout.spout.outages import SpoutPart
 from state.errors import ConflictError, StoreUnavailableError
 from state.plan import ShardReadResult
@@ -187,6 +188,6 @@ class SpoutCommitter:
         is_same = replace(after, verified_until_ms=known_ms) == before.state
         later_ms = (after.verified_until_ms or 0) - (known_ms or 0)
         # It is below 0 if the first read of a shard has set the time back.
-        if is_same and 0 <= later_ms < self._catalog.verified_step_ms:
+        if is_same and 0 <= later_ms < VERIFIED_STEP_MS:
             return None
         return StateChange(before=before, after=after)
