@@ -5,7 +5,7 @@ records have expired before their page came. Pure.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kinesis_spout.service.get_records_decoder import RecordColumns
     from state.plan import ChildShard, ShardReadResult
     from state.position import Position
+
+LONGEST_GAP_MS = 3_600_000  # far less than the shortest retention, a day
 
 
 def continue_shard(shard_id: str, child_shards: Iterable[ChildShard]) -> bool:
@@ -54,6 +56,8 @@ class Page(DecodedPage):
     - `next_iterator`: None also where the service gave none without evidence of the end. Such a
       page is not `at_tip` either: nothing that a malformed answer says counts.
     - `millis_behind_latest`: 0 when the service did not tell.
+    - `unbroken_since_ms`: the service's time of the first of the empty pages at the tip that it has
+      replaced, with no long gap between two of them; None if there were none. It is not compared.
     - `is_pushed`: it came by a subscription.
     - `gone`: the service does not know the shard any more. The page is empty, and `ended` is
       false: nothing says how far the shard was read.
@@ -66,6 +70,7 @@ class Page(DecodedPage):
     at_tip: bool = False
     gone: bool = False
     latest_ms: int | None = None
+    unbroken_since_ms: int | None = field(default=None, compare=False)
     is_pushed: bool = False
 
     @classmethod
@@ -92,6 +97,26 @@ class Page(DecodedPage):
             latest_ms=latest_ms,
             is_pushed=is_pushed,
         )
+
+    @property
+    def came_ms(self) -> int | None:
+        """The service's time when it answered, at the latest."""
+        return self.service_time_ms if self.latest_ms is None else self.latest_ms
+
+    def in_place_of(self, before: Page) -> Self | None:
+        """The page, which then says what the page before it says, too. None if that has records,
+        or was at the tip so much earlier that records may have expired since then.
+        """
+        if before.count:
+            return None
+        tip_ms = before.service_time_ms if before.at_tip else None
+        if tip_ms is None:
+            return self
+        is_behind = not (self.at_tip or self.count)
+        if is_behind or self.came_ms is None or self.came_ms - tip_ms > LONGEST_GAP_MS:
+            return None
+        since_ms = before.unbroken_since_ms
+        return replace(self, unbroken_since_ms=before.came_ms if since_ms is None else since_ms)
 
     def without_records(self) -> Self:
         """What the page says, without its records: `count`, `first` and `last` stay. It may be kept
@@ -165,7 +190,8 @@ class ExpiryDetector:
         """Take the next page of the shard, in order."""
         if self.verified_ms is None or self.retention_ms is None:
             return
-        came_ms = page.service_time_ms if page.latest_ms is None else page.latest_ms
+        since_ms = page.unbroken_since_ms
+        came_ms = page.came_ms if since_ms is None else since_ms
         if came_ms is not None and came_ms - self.retention_ms > self.verified_ms:
             self.lapsed_ms = self.lapsed_ms or came_ms
         self._verify(page.last_arrival_ms, page.service_time_ms if page.at_tip else None)

@@ -230,9 +230,11 @@ class BufferedGetter:
                 self._left = max(0, self._left - page.count)
             self._page_bytes = max(self._page_bytes, min(2 * page_bytes, RESERVED_PAGE_BYTES))
             self.last_page = page.without_records()
-            if self._pages and not self._pages[-1].count:
+            kept = page
+            while self._pages and (both := kept.in_place_of(self._pages[-1])) is not None:
                 self._pages.pop()  # an empty page has no bytes
-            self._pages.append(page)
+                kept = both
+            self._pages.append(kept)
             self.buffered_records += page.count
             self.buffered_bytes += page_bytes
         return page
@@ -241,7 +243,7 @@ class BufferedGetter:
         """Remove and return the oldest page; None if there is none.
 
         The last page shows where reading stopped (tip, end, children). So of a run of empty pages
-        the buffer keeps only the newest.
+        the buffer keeps only the newest, and one before each long gap (`Page.in_place_of`).
         """
         page = self.first()
         return page if page is None or self.drop(page) else self.take()

@@ -343,6 +343,24 @@ def test_a_spout_that_is_overtaken_by_the_retention_stops_before_the_gap(
         SteppedSpout(one)
 
 
+def test_only_a_gap_between_two_reads_is_a_loss_of_a_shard_whose_last_record_nobody_takes(
+    one: SimulatedJob,
+) -> None:
+    """Its program sleeps for days, and the empty pages behind the record are not kept."""
+    spout = SteppedSpout(one)
+    for gap_h in (0.5, 30):
+        one.put(1)
+        for _ in range(2 * 48):
+            spout.fetch()
+            one.clock.advance(0.5 * HOUR_S)
+        one.clock.advance((gap_h - 0.5) * HOUR_S)
+        one.put(1)
+        if gap_h < 24:
+            assert len(spout.pump()) == 2
+    with pytest.raises(DataLossError, match="read after some of their records had expired"):
+        spout.pump()
+
+
 PIN = StartPin(time_ms=0, requested="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
 
 
