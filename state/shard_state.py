@@ -122,7 +122,8 @@ class ShardState(
     - `settled_plan`: the last plan that was settled into this state.
     - `verified_until_ms`: the service time before which no record can have been missed. It is the
       later of the last record's arrival and the last time at which the shard was at its tip; of a
-      shard of which no record was read yet, the time of the start; None if none is known.
+      shard of which no record was read yet, the time of the start; None if none is known, and of a
+      shard that was given up.
     - `at_tip`: whether the last read ended at the tip.
     """
 
@@ -168,8 +169,10 @@ class ShardState(
 
 
 def given_up(state: ShardState) -> ShardState:
-    """The state of a shard that is gone: nothing can be read of it, no child waits for it."""
-    return replace(state, read_position=SHARD_END)
+    """The state of a shard that is gone, and whose loss was reported: nothing can be read of it, no
+    child waits for it, and nobody asks for its children, which may be gone as well.
+    """
+    return replace(state, read_position=SHARD_END, verified_until_ms=None)
 
 
 def verified_by_first_read(verified_ms: int, position: Position, arrival_ms: int) -> int:

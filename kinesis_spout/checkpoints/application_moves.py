@@ -92,7 +92,6 @@ class _Progress:
 
     def moves_to(self, goals: Mapping[str, Goal], max_counted: int) -> list[Move]:
         """What moving each shard to its own goal does, in their order. Raises as `find_moves`."""
-        named = {parent for shard in self.states for parent in self.lineage.parents(shard)}
 
         def find(shard_id: str) -> Move:
             state, shard, goal = self.states[shard_id], self.listed.get(shard_id), goals[shard_id]
@@ -102,7 +101,7 @@ class _Progress:
                 return move_of(search, state, goal)
             if goal.was_there or state.end_was_read or not self._is_gone(shard_id):
                 return unlisted(state)
-            return gone_move(state, horizon_ms=self.horizon_ms, has_children=shard_id in named)
+            return gone_move(state, horizon_ms=self.horizon_ms)
 
         return for_each_shard(find, goals)
 
@@ -128,7 +127,7 @@ class _Progress:
             *(stored[one] for one in lineage.out_of_sight(self.horizon_ms)),
         ]
         return {
-            state.shard_id: gone_move(state, horizon_ms=self.horizon_ms, has_children=False)
+            state.shard_id: gone_move(state, horizon_ms=self.horizon_ms)
             for state in gone
             if self._is_gone(state.shard_id)
         }

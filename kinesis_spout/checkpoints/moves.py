@@ -131,17 +131,13 @@ def unlisted(state: ShardState) -> Move:
     return Move(before=state, after=state, notes=(note,))
 
 
-def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move:
+def gone_move(state: ShardState, *, horizon_ms: int) -> Move:
     """The move of a shard that the service does not have any more: its children do not wait for the
-    rest of it. `has_children`: whether any is known.
-
-    A finished shard that has a time of verification is asked for its children once that has expired
-    (`ShardLineage.out_of_sight`), so one without children has none afterwards.
+    rest of it.
     """
-    after = state if state.end_was_read else given_up(state)
     return Move(
         before=state,
-        after=after if has_children else structs.replace(after, verified_until_ms=None),
+        after=given_up(state),
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
         notes=(

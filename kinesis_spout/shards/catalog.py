@@ -271,7 +271,7 @@ class ShardCatalog:
         # Before the new shards get states, after which they would look like tracked shards.
         lineage = self.view.lineage
         self.loss.check_never_read(lineage, pin, has_begun=self._has_begun)
-        self._forget(self.loss.children_unobserved(lineage))
+        self._give_up(self.loss.children_unobserved(lineage))
         with self.lock:
             fresh = new_shards(
                 listing.shards.values(),
@@ -315,9 +315,7 @@ class ShardCatalog:
             return
         gone = self.loss.vanished(self.view.wanted, listing)
         self._judged = listing
-        with self.lock:
-            known = (self.states[shard] for shard in gone if shard in self.states)
-            self.save([StateChange(before=one, after=given_up(one.state)) for one in known])
+        self._give_up(gone)
 
     def tracked_since_ms(self, pin: StartPin) -> int:
         """Return the latest service time at which every shard was known to have a state. A shard
@@ -434,10 +432,10 @@ class ShardCatalog:
             )
 
     def _verified(self, state: ShardState) -> ShardState:
-        """The state, verified up to the last tip that was observed."""
+        """The state, verified up to the last tip that was observed, unless its end was read."""
         observed_ms = self._watch.verified_ms(state.shard_id)
         known_ms = state.verified_until_ms
-        if observed_ms is None or (known_ms is not None and known_ms >= observed_ms):
+        if observed_ms is None or state.end_was_read or (known_ms or 0) >= observed_ms:
             return state
         return msgspec.structs.replace(state, verified_until_ms=observed_ms)
 
@@ -456,6 +454,11 @@ class ShardCatalog:
         wanted = self.view.wanted
         gone = self.loss.gone_with_retries(wanted, self.stream.listing)
         return not gone.issuperset(wanted.unlisted_with_retries())
+
+    def _give_up(self, shards: Sequence[str]) -> None:
+        with self.lock:
+            known = (self.states[shard] for shard in shards if shard in self.states)
+            self.save([StateChange(before=one, after=given_up(one.state)) for one in known])
 
     def _forget(self, shards: Sequence[str]) -> None:
         with self.lock:

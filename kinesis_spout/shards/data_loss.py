@@ -159,9 +159,7 @@ class DataLossDetector:
 
     def children_unobserved(self, lineage: ShardLineage) -> list[str]:
         """Report and return shards that were read to their ends and have expired, and whose
-        children were never observed.
-
-        The caller forgets them; otherwise every listing would report them again.
+        children were never observed. The caller gives them up.
         """
         shards = lineage.out_of_sight(self._horizon_ms())[:MAX_PROBED_PER_LISTING]
         alone = [shard for shard in shards if not is_there(self._client, shard)]

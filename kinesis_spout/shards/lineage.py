@@ -174,10 +174,11 @@ class ShardLineage:
 
         Such a shard is not listed, has children, and all of these have states. It has no record
         younger than `horizon_ms` (service time less retention): if it were listed again by mistake,
-        there would be nothing to deliver. A child is removed after its parents; otherwise these
-        would look as if their children had never been observed.
+        there would be nothing to deliver. Or it was given up. A child is removed after its parents;
+        otherwise these would look as if their children had never been observed.
         """
-        gone = self._over(horizon_ms)
+        given_up = self._unlisted(lambda state: state.finished and state.verified_until_ms is None)
+        gone = self._over(horizon_ms).union(given_up)
         if not gone:
             return []
         needed = {
@@ -186,7 +187,7 @@ class ShardLineage:
             if shard not in self.states
             for parent in self.parents(shard)
         }
-        gone &= self._named() - needed
+        gone &= self._named().union(given_up) - needed
         removed: list[str] = []
         kept = set(self.states)
         for shard in sorted(gone):

@@ -142,10 +142,13 @@ READ_CHILD, GRANDCHILD = read_ms(state("q", "p", ended=True), 2), state("r", "q"
         # a child without a state, or no known child
         ([C, shard("d", "p")], [OLD, UNREAD], []),
         ([shard("c")], [OLD, state("c")], []),
-        # queued retries, no time of reading, an unread end
+        # queued retries, an unread end
         ([C], [RETRYING, UNREAD], []),
-        ([C], [ENDED_P, UNREAD], []),
         ([C], [read_ms(state("p"), 9), UNREAD], []),
+        # given up, with or without a known child, but not before its parents
+        ([C], [ENDED_P, UNREAD], ["p"]),
+        ([shard("x")], [ENDED_P], ["p"]),
+        ([shard("x")], [RETRYING, state("q", "p", ended=True)], []),
         # generations: oldest first, and none before its parents
         ([shard("r", "q")], [READ_CHILD, OLD, GRANDCHILD], ["p", "q"]),
         ([shard("r", "q")], [RETRYING, READ_CHILD, GRANDCHILD], []),

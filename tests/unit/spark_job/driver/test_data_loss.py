@@ -159,6 +159,38 @@ def test_whole_generations_that_came_and_went_unobserved_are_loss(
         assert set(job.states()) == {shard(7), shard(8)}
 
 
+def test_generations_that_came_and_went_during_an_absence_are_reported_once() -> None:
+    """By the run whose user accepts the loss. The runs after it find nothing that is lost since:
+    not for want of children of a shard that was given up, and of its parents.
+    """
+    with simulated(shards=1) as job:
+        plan = run_once(job)
+        job.fake.split(STREAM, shard(0))
+        job.clock.advance(61)
+        plan = run_once(job, plan)
+        assert set(job.states()) == {shard(0), shard(1), shard(2)}
+        for parents in ((1, 2), (3,), (4, 5), (6,)):
+            job.clock.advance(DAY_S)
+            job.fake.merge(STREAM, *map(shard, parents)) if len(parents) == 2 else job.fake.split(
+                STREAM, shard(*parents)
+            )
+        job.clock.advance(2 * DAY_S)
+        plan = run_once(job, plan, fail_on_data_loss=False)
+        for _ in range(3):
+            job.clock.advance(HOUR_S)
+            plan = run_once(job, plan)
+        assert set(job.states()) == {shard(7), shard(8)}
+
+
+def run_once(job: SimulatedJob, plan: str = "", **options: Any) -> str:
+    """An AvailableNow run; the last plan."""
+    driver = job.coordinator(**options)
+    driver.prepare_available_now()
+    plan, _ = read_all(job, driver, plan)
+    driver.close()
+    return plan
+
+
 @in_both_modes
 def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_last_listing(
     one: SimulatedJob,
