@@ -416,10 +416,13 @@ class ShardCatalog:
             retention_ms=self.stream.retention_ms,
         )
 
-    def save_verified(self) -> None:
-        """Store the times at which idle shards were last seen at their tips, once an hour."""
+    def save_verified(self, *, at_once: bool = False) -> None:
+        """Store the times at which idle shards were last seen at their tips: once an hour, or
+        `at_once`.
+        """
         # Only probes see the tip of an idle shard, and settling stores nothing of it. Without this,
         # a restart would report an idle shard as unread for longer than the retention.
+        step_ms = 1 if at_once else VERIFIED_STEP_MS
         with self.lock:
             self.save(
                 [
@@ -427,7 +430,7 @@ class ShardCatalog:
                     for shard_id, stored in self.states.items()
                     if (self._watch.verified_ms(shard_id) or 0)
                     - (stored.state.verified_until_ms or 0)
-                    >= VERIFIED_STEP_MS
+                    >= step_ms
                 ]
             )
 

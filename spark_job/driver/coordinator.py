@@ -316,12 +316,16 @@ class Coordinator:
             self._backlog.run.waited_s += seconds
 
     def end_run(self, *, is_paused: bool) -> None:
-        """End an AvailableNow run, which has nothing left to plan. Warn about unread records."""
+        """End an AvailableNow run, which has nothing left to plan. Warn about unread records. The
+        next run may begin just before the retention has passed, so the times up to which this run
+        has verified the shards are stored now.
+        """
         if is_paused:
             self.session.run.end(
                 DONE, "the application was paused, so the run did not read all records"
             )
         else:
+            self._catalog.save_verified(at_once=True)
             self.session.record_history(at_once=True)
             self.session.run.end(DONE, self._backlog.leftovers())
 

@@ -182,6 +182,16 @@ def test_generations_that_came_and_went_during_an_absence_are_reported_once() ->
         assert set(job.states()) == {shard(7), shard(8)}
 
 
+def test_what_the_last_run_has_seen_of_an_idle_shard_counts_after_most_of_the_retention() -> None:
+    """Also if it was seen less than an hour before, which a job that runs on does not store."""
+    with simulated(shards=2) as job:
+        plan = ""
+        for hours in (0, 0.9, 23.9):
+            job.clock.advance(hours * HOUR_S)
+            job.put(1, key=job.key_of(0))
+            plan = run_once(job, plan)
+
+
 def run_once(job: SimulatedJob, plan: str = "", **options: Any) -> str:
     """An AvailableNow run; the last plan."""
     driver = job.coordinator(**options)
