@@ -278,7 +278,8 @@ class KinesisShardGetter:
                 self.iterator = self._client.shard_iterator(
                     self.shard_id, self.position, retry=not self._one_attempt
                 )
-            self._pacer.on_fetch(self._clock.monotonic_s())
+            if not self._pacer.begin(self._clock.monotonic_s()):
+                raise FetchPostponedError(f"another read of {self._where} is in flight")
             try:
                 fetched = self._client.get_records(
                     self.iterator, limit, retry_throttled=False, retry=not self._one_attempt
@@ -303,6 +304,8 @@ class KinesisShardGetter:
                 # for receiving and decoding counts as waited.
                 self._pacer.on_page(fetched.answered_s, fetched.columns.read_bytes)
                 return fetched, limit
+            finally:
+                self._pacer.end()
 
     def _accept(self, decoded: DecodedPage, limit: int) -> Page:
         first, last = decoded.first, decoded.last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from kinesis_spout.errors import (
     StillThrottledError,
     ThrottledError,
 )
-from kinesis_spout.reading.pacing import Pacer
+from kinesis_spout.reading.pacing import Pacer, ShardPacers
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import (
     FetchPostponedError,
@@ -32,7 +33,7 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SHARD = "shardId-000000000000"
 
@@ -46,6 +47,7 @@ class ScriptedClient(KinesisClient):
     """
 
     clock: ManualClock
+    in_flight: Callable[[], None] | None = None  # called once, during the next fetch
 
     def __init__(self, *script: DecodedPage | KinesisError) -> None:
         super().__init__(AwsConfig(), StreamRef("flights"))
@@ -66,6 +68,9 @@ class ScriptedClient(KinesisClient):
     ) -> DecodedPage:
         del retry_throttled, retry
         self.fetches.append((iterator, limit))
+        if (in_flight := self.in_flight) is not None:
+            self.in_flight = None
+            in_flight()
         answer = self.script.popleft() if len(self.script) > 1 else self.script[0]
         if isinstance(answer, KinesisError):
             raise answer
@@ -92,8 +97,9 @@ def getter_of(
     clock = rest.pop("clock", None) or client.clock
     client.clock = clock
     random = Random(3)  # noqa: S311  # the same in every run
+    pacer = rest.pop("pacer", None) or Pacer(ReadRate())
     return KinesisShardGetter(
-        client, SHARD, position, pacer=Pacer(ReadRate()), clock=clock, random=random, **rest
+        client, SHARD, position, pacer=pacer, clock=clock, random=random, **rest
     )
 
 
@@ -112,6 +118,37 @@ def test_an_expired_iterator_is_replaced_by_one_after_the_last_record() -> None:
     assert client.iterators_for == [after(2)]
     assert [iterator for iterator, _ in client.fetches] == ["hint", "next", "fresh-1"]
     assert client.clock.monotonic_s() == 1000.0
+
+
+@pytest.mark.parametrize("answer", [fetched([1]), KinesisError("the connection broke")])
+def test_a_retry_waits_for_the_call_in_flight_and_then_has_the_next_slot(
+    answer: DecodedPage | KinesisError,
+) -> None:
+    """A spout's threads read new records and retries of one shard. How large the page in flight is
+    nobody knows, and the service refuses a call that comes before the page is paid off.
+    """
+    client, pacers = ScriptedClient(answer, fetched([2])), ShardPacers(ReadRate(bytes_per_second=1))
+    new = getter_of(client, pacer=pacers.of(SHARD), one_attempt=True)
+    retry = getter_of(client, pacer=pacers.of_retries(SHARD), clock=client.clock, one_attempt=True)
+
+    def ask() -> None:
+        assert retry.ready_at_s() > client.clock.monotonic_s() + 1
+        with pytest.raises(FetchPostponedError):
+            retry.fetch_unless_throttled(1)
+
+    client.in_flight = ask
+    with suppress(KinesisError):
+        new.fetch_unless_throttled(10)
+    slot_s = retry.ready_at_s()
+    assert slot_s <= BEGAN_S + 2  # its two bytes
+    assert new.ready_at_s() > slot_s
+    retry.fetch(1)
+    retry.ready_at_s()
+    client.clock.sleep(new.ready_at_s() - client.clock.monotonic_s())
+    assert client.clock.monotonic_s() == slot_s + 2  # and not the next slot as well
+    new.fetch_unless_throttled(1)
+    client.clock.advance(2)
+    assert new.ready_at_s() == client.clock.monotonic_s()  # nobody waits any more
 
 
 OLD, THROTTLED = ExpiredIteratorError("old"), ThrottledError("of the shard's limits")
