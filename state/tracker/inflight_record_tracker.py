@@ -1,7 +1,7 @@
 """The records of one shard that are in flight, and the checkpoint that follows from them.
 
-`state.tracker.transitions` has the theory of operation and the two tables: which event is allowed
-in which state, and what an ack does to its neighbours. This module applies them.
+`state.tracker.transitions` has the theory of operation, and the table of the events that are
+allowed in each state. This module applies them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from state.tracker.nodes import (
     split_span,
     stored_record,
 )
-from state.tracker.transitions import CELLS, SEEN_AS, TRANSITIONS, Effect, Event, NodeState
+from state.tracker.transitions import TRANSITIONS, Effect, Event, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -421,18 +421,24 @@ class InflightRecordTracker:
         self._exhausted.drop(node.first)
 
     def _collapse(self, node: Node) -> None:
-        """Apply the cell of `CELLS` to a node that has just become acked."""
-        places = (node.before, node, node.after)
-        cell = CELLS[SEEN_AS[node.before.state], SEEN_AS[node.after.state]]
-        node.follow(node.before)
-        node.after.follow(node)
-        for place in cell.drop:
-            self._nodes.remove(places[place])
-        if cell.checkpoint is not None:  # every record up to the end of that node is acked
-            reached, node = self._acked_to, places[cell.checkpoint]
-            if reached is None or not reached.shares_record(node.last):
-                self._acked_below = reached if node.below is None else node.below
-            self._acked_to = node.last
+        """Of the run of acked nodes that a node has just become part of, keep the last; if that is
+        the first node, move the checkpoint over it.
+        """
+        before, last = node.before, node.after
+        node.follow(before)
+        last.follow(node)
+        if before.state is NodeState.ACKED:
+            self._nodes.remove(before)
+        if last.state is NodeState.ACKED:
+            self._nodes.remove(node)
+        else:
+            last = node
+        if last.before is self._nodes.sentinel:  # every record up to the end of that node is acked
+            self._nodes.remove(last)
+            reached = self._acked_to
+            if reached is None or not reached.shares_record(last.last):
+                self._acked_below = reached if last.below is None else last.below
+            self._acked_to = last.last
 
     def _split(self, span: Node, failed: Sequence[UnresolvedRecord]) -> None:
         """Replace a pending span by pending nodes for what failed of it; the rest is acked."""

@@ -1,4 +1,4 @@
-"""The tracker's theory of operation, and its two tables as data.
+"""The tracker's theory of operation, and its table as data.
 
 Nodes. Each record that was emitted and may still be needed is a node. The nodes form a doubly
 linked list in emission order, which is the order of the sequence numbers. A hash map finds a node
@@ -27,18 +27,10 @@ counting an attempt.
 
 Acks and the checkpoint. Every record before the first node is acked. So when the first node is
 acked, the checkpoint moves over it. An acked node after an unresolved one is kept: the checkpoint
-will have to jump to it. Of a run of acked nodes, the highest is enough. Hence two invariants: the
-first node is never acked, and no two neighbours are both acked. `CELLS` says what the ack of a node
-(self) does, by the states of its neighbours:
-
-    before       after: acked                after: unresolved      after: none
-    none         drop self and after,        drop self,             drop self,
-                 checkpoint = after          checkpoint = self      checkpoint = self
-    unresolved   drop self                   keep self              keep self
-    acked        drop self and before        drop before            drop before
-
-In the cell (none, acked) the checkpoint cannot move past `after`: by the second invariant, the node
-behind it is unresolved.
+will have to jump to it. Of a run of acked nodes, the last is enough. Hence two invariants: the
+first node is never acked, and no two neighbours are both acked. An ack restores both: it drops all
+nodes of its run but the last, and that one too if it is now the first node; the checkpoint is then
+its end. The checkpoint cannot move further: by the second invariant, the next node is unresolved.
 
 Aggregates. The user records of an aggregate are records like others: each is a node, in the order
 of the sub-sequence numbers, and has its own events. The checkpoint counts Kinesis records. So while
@@ -59,7 +51,6 @@ of it is ignored, and all of it is delivered again.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
 
 class NodeState(Enum):
@@ -73,7 +64,7 @@ class NodeState(Enum):
     QUEUED = "queued"
     EXHAUSTED = "exhausted"
     ACKED = "acked"
-    NONE = "none"  # of the list's sentinel: there is no neighbour
+    NONE = "none"  # of the list's sentinel
 
 
 class Event(Enum):
@@ -99,48 +90,6 @@ TRANSITIONS = {
     (Event.EXHAUST, NodeState.PENDING): NodeState.EXHAUSTED,
     (Event.EXHAUST, NodeState.QUEUED): NodeState.EXHAUSTED,
     (Event.DEAD_LETTER, NodeState.EXHAUSTED): NodeState.ACKED,
-}
-
-
-class Neighbour(Enum):
-    """The state of a neighbour, as far as an ack distinguishes it."""
-
-    __hash__ = object.__hash__
-
-    NONE = "none"
-    UNRESOLVED = "unresolved"
-    ACKED = "acked"
-
-
-SEEN_AS = {
-    NodeState.PENDING: Neighbour.UNRESOLVED,
-    NodeState.QUEUED: Neighbour.UNRESOLVED,
-    NodeState.EXHAUSTED: Neighbour.UNRESOLVED,
-    NodeState.ACKED: Neighbour.ACKED,
-    NodeState.NONE: Neighbour.NONE,
-}
-
-# Places around the acked node, as indexes into (before, self, after).
-BEFORE, SELF, AFTER = range(3)
-
-
-class Cell(NamedTuple):
-    """The places whose nodes an ack drops, and that whose last number becomes the checkpoint."""
-
-    drop: tuple[int, ...]
-    checkpoint: int | None = None
-
-
-CELLS = {
-    (Neighbour.NONE, Neighbour.ACKED): Cell((SELF, AFTER), checkpoint=AFTER),
-    (Neighbour.NONE, Neighbour.UNRESOLVED): Cell((SELF,), checkpoint=SELF),
-    (Neighbour.NONE, Neighbour.NONE): Cell((SELF,), checkpoint=SELF),
-    (Neighbour.UNRESOLVED, Neighbour.ACKED): Cell((SELF,)),
-    (Neighbour.UNRESOLVED, Neighbour.UNRESOLVED): Cell(()),
-    (Neighbour.UNRESOLVED, Neighbour.NONE): Cell(()),
-    (Neighbour.ACKED, Neighbour.ACKED): Cell((BEFORE, SELF)),
-    (Neighbour.ACKED, Neighbour.UNRESOLVED): Cell((BEFORE,)),
-    (Neighbour.ACKED, Neighbour.NONE): Cell((BEFORE,)),
 }
 
 

@@ -1,10 +1,9 @@
-"""The table of transitions, cell by cell; what is refused; and states that only another process can
+"""The table of transitions, and an ack between any neighbours; what is refused; and states that only another process can
 have stored. What a tracker does over any history is in its property.
 """
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,15 +14,7 @@ from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import UnresolvedRecord
 from state.tracker.inflight_record_tracker import parse_message_id
-from state.tracker.transitions import (
-    CELLS,
-    SEEN_AS,
-    TRANSITIONS,
-    Effect,
-    Event,
-    Neighbour,
-    NodeState,
-)
+from state.tracker.transitions import TRANSITIONS, Effect, Event, NodeState
 from tests.support.state.shard_values import waiting
 from tests.support.state.tracker import (
     SHARD,
@@ -46,19 +37,18 @@ PENDING, QUEUED, EXHAUSTED, ACKED = (
     NodeState.EXHAUSTED,
     NodeState.ACKED,
 )
-NONE, UNRESOLVED, WAS_ACKED = Neighbour.NONE, Neighbour.UNRESOLVED, Neighbour.ACKED
 
 # (before, after): records emitted, records acked first, record acked then; nodes left, checkpoint.
-CELL_CASES = {
-    (NONE, WAS_ACKED): ([1, 2], [2], 1, [], 2),
-    (NONE, UNRESOLVED): ([1, 2], [], 1, [2], 1),
-    (NONE, NONE): ([1], [], 1, [], 1),
-    (UNRESOLVED, WAS_ACKED): ([1, 2, 3], [3], 2, [1, 3], None),
-    (UNRESOLVED, UNRESOLVED): ([1, 2, 3], [], 2, [1, 2, 3], None),
-    (UNRESOLVED, NONE): ([1, 2], [], 2, [1, 2], None),
-    (WAS_ACKED, WAS_ACKED): ([1, 2, 3, 4], [2, 4], 3, [1, 4], None),
-    (WAS_ACKED, UNRESOLVED): ([1, 2, 3, 4], [2], 3, [1, 3, 4], None),
-    (WAS_ACKED, NONE): ([1, 2, 3], [2], 3, [1, 3], None),
+NEIGHBOURS: dict[tuple[str, str], tuple[list[int], list[int], int, list[int], int | None]] = {
+    ("none", "acked"): ([1, 2], [2], 1, [], 2),
+    ("none", "unresolved"): ([1, 2], [], 1, [2], 1),
+    ("none", "none"): ([1], [], 1, [], 1),
+    ("unresolved", "acked"): ([1, 2, 3], [3], 2, [1, 3], None),
+    ("unresolved", "unresolved"): ([1, 2, 3], [], 2, [1, 2, 3], None),
+    ("unresolved", "none"): ([1, 2], [], 2, [1, 2], None),
+    ("acked", "acked"): ([1, 2, 3, 4], [2, 4], 3, [1, 4], None),
+    ("acked", "unresolved"): ([1, 2, 3, 4], [2], 3, [1, 3, 4], None),
+    ("acked", "none"): ([1, 2, 3], [2], 3, [1, 3], None),
 }
 
 
@@ -69,34 +59,28 @@ def bring_to(tracker: InflightRecordTracker, number: int, state: NodeState) -> N
 
 
 @pytest.mark.parametrize("unresolved", [PENDING, QUEUED, EXHAUSTED], ids=lambda state: state.value)
-@pytest.mark.parametrize("cell", CELL_CASES, ids=lambda cell: f"{cell[0].value}-{cell[1].value}")
-def test_an_ack_does_what_its_cell_says(
-    cell: tuple[Neighbour, Neighbour], unresolved: NodeState
+@pytest.mark.parametrize("between", NEIGHBOURS, ids="-".join)
+def test_an_ack_keeps_the_last_of_a_run_and_none_at_the_front(
+    between: tuple[str, str], unresolved: NodeState
 ) -> None:
     """Nodes and checkpoint after an ack, for each of the nine pairs of neighbours and each
     unresolved state.
     """
-    emitted, acked_first, acked_then, left, checkpoint = CELL_CASES[cell]
+    emitted, acked_first, acked_then, left, checkpoint = NEIGHBOURS[between]
     tracker = make_tracker(*emitted)
     for number in acked_first:
         tracker.ack(seq(number), 1)
     for number in set(emitted) - {*acked_first, acked_then}:
         bring_to(tracker, number, unresolved)
     node = tracker._nodes._by_first[seq(acked_then)]
-    assert (SEEN_AS[node.before.state], SEEN_AS[node.after.state]) == cell, (
-        "the case is not in its cell"
-    )
+    at = {unresolved: "unresolved", ACKED: "acked", NodeState.NONE: "none"}
+    assert (at[node.before.state], at[node.after.state]) == between, "the case is another one"
 
     assert tracker.ack(seq(acked_then), 1) is Effect.ACKED
 
     assert [number for number, _ in nodes(tracker)] == left
     assert tracker.checkpoint == (None if checkpoint is None else seq(checkpoint))
     check_structure(tracker)
-
-
-def test_there_is_a_cell_for_every_pair_of_neighbours_and_a_case_for_every_cell() -> None:
-    """No ack can meet neighbours that the table does not know."""
-    assert set(CELLS) == set(product(Neighbour, Neighbour)) == set(CELL_CASES)
 
 
 def in_state(state: NodeState) -> InflightRecordTracker:
