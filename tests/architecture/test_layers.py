@@ -261,9 +261,10 @@ IMPURE_MODULES = frozenset({
     "threading", "time", "urllib3", "uuid",
 })
 # fmt: on
-# Locks on which no outcome depends: around what msgspec does not do safely in several threads, and
-# around each step of the acker.
-LOCKS = frozenset({("state/codec/values.py", "threading"), ("kinesis_spout/acker.py", "threading")})
+# Locks on which no outcome depends: around what msgspec does not do safely in several threads,
+# around each step of the acker, and around the turns of a shard's two pacers.
+_WITH_LOCKS = ("state/codec/values.py", "kinesis_spout/acker.py", "kinesis_spout/reading/pacing.py")
+LOCKS = frozenset((name, "threading") for name in _WITH_LOCKS)
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
 CLOCK_READS = frozenset({"now", "utcnow", "today"})
 # The class is passed in and seeded by whoever owns the randomness; the module's functions share one

@@ -1,5 +1,5 @@
-"""The table of transitions, and an ack between any neighbours; what is refused; and states that only another process can
-have stored. What a tracker does over any history is in its property.
+"""The table of transitions, and an ack between any neighbours; what is refused; and states that
+only another process can have stored. What a tracker does over any history is in its property.
 """
 
 from __future__ import annotations
