@@ -19,20 +19,20 @@ from base64 import b64decode, b64encode
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kinesis_spout.errors import ConfigError
 from scheme.record import KPL_MAGIC
+from state.collections import in_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
 
-_T = TypeVar("_T")
 CHUNK_LETTERS = 500
 CHUNK_BYTES = 32 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -254,21 +254,16 @@ def iso(time: datetime | None, timespec: str = "microseconds") -> str | None:
     return None if time is None else time.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
-def in_chunks(items: Iterable[_T], letter: Callable[[_T], Letter]) -> Iterator[list[_T]]:
-    """The items in lists of at most 500, with at most 32 MiB of payload unless one letter alone has
-    more. `letter`: of an item. No list is empty.
+def in_chunks(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
+    """The letters in lists of at most 500, with at most 32 MiB of payload unless one letter alone
+    has more. No list is empty.
     """
-    chunk: list[_T] = []
-    room = CHUNK_BYTES
-    for item in items:
-        size_bytes = len(letter(item).data or b"")
-        if chunk and (len(chunk) == CHUNK_LETTERS or size_bytes > room):
-            yield chunk
-            chunk, room = [], CHUNK_BYTES
-        chunk.append(item)
-        room -= size_bytes
-    if chunk:
-        yield chunk
+    return in_batches(
+        letters,
+        lambda letter: len(letter.data or b""),
+        most=CHUNK_LETTERS,
+        most_bytes=CHUNK_BYTES,
+    )
 
 
 def _of_version_1(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -232,7 +232,7 @@ class Redrive:
             try:
                 stream = self.selection.target or StreamRef.parse(target)
                 with closing(RecordPutter(KinesisClient(self.aws, stream))) as putter:
-                    for chunk in in_chunks(letters, lambda letter: letter):
+                    for chunk in in_chunks(letters):
                         if stopping():
                             break
                         found = self._put_chunk(target, chunk, putter, progress)

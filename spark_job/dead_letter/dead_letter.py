@@ -75,7 +75,7 @@ class _FunctionSink(LetterSink):
 
     def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # a function detects repetitions by message id
         rows = with_plain_times(letters).toLocalIterator()
-        for chunk in in_chunks(map(letter_of, rows), lambda letter: letter):
+        for chunk in in_chunks(map(letter_of, rows)):
             self.function(chunk)
 
 

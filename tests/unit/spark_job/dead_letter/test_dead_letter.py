@@ -183,6 +183,6 @@ def test_a_chunk_of_letters_has_bounded_bytes_or_one_letter() -> None:
     """Five hundred records of 10 MiB would fill the driver's memory."""
     sizes = [10, 10, 10, 10, 33, 1, *([0] * 600)]
     letters = [replace(LETTER, data=bytes(size * 1_048_576) or None) for size in sizes]
-    chunks = list(in_chunks(letters, lambda letter: letter))
+    chunks = list(in_chunks(letters))
     assert [len(chunk) for chunk in chunks] == [3, 1, 1, CHUNK_LETTERS, 101]
     assert [letter for chunk in chunks for letter in chunk] == letters
