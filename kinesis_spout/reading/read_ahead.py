@@ -12,6 +12,7 @@ shards. A shard that got no budget comes first when there is budget again, so no
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -19,12 +20,15 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kinesis_spout.reading.shard_getter import FetchPostponedError
+from kinesis_spout.service.get_records_decoder import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import MAX_BYTES_PER_CALL, MAX_RECORDS_PER_CALL
 from kinesis_spout.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Self
+
+    import pyarrow as pa
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.page import Page
@@ -69,14 +73,15 @@ class PageLimits:
 
 
 class ByteBudget:
-    """The bytes that the buffers of a task may hold together. Safe from any thread; never blocks.
+    """The bytes that the buffers of a task, or the retries of its shards, may hold together. Safe
+    from any thread; never blocks.
 
     While less than `max_bytes` is held, one reservation is always granted, even if it does not fit.
     So a budget that is smaller than a page makes slow progress instead of none, and at most
     `max_bytes` and one page are held.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int = sys.maxsize) -> None:
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self.held_bytes = 0  # the size of the pages that are fetched and not taken yet
@@ -105,6 +110,16 @@ class ByteBudget:
         with self._lock:
             self._reserved_bytes -= reserved_bytes
             self.held_bytes += page_bytes
+
+    def take(self, records: pa.RecordBatch, *, at_least: int) -> int:
+        """Hold the payload of the first records that fit, and of `at_least` so many. Returns how
+        many.
+        """
+        with self._lock:
+            room_bytes = self.max_bytes - self.held_bytes
+            fitting = fitting_records(records, room_bytes, at_least=at_least)
+            self.held_bytes += payload_bytes([records.slice(0, fitting)])
+            return fitting
 
     def release(self, page_bytes: int) -> None:
         """Release the bytes of a page that is not held any more."""

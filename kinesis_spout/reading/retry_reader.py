@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 import sys
-import threading
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -32,10 +31,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.reading.shard_getter import (
-    FetchPostponedError,
-    KinesisShardGetter,
-)
+from kinesis_spout.reading.read_ahead import ByteBudget
+from kinesis_spout.reading.shard_getter import FetchPostponedError, KinesisShardGetter
 from kinesis_spout.reading.user_records import (
     OwnedOfRange,
     number_at,
@@ -44,13 +41,13 @@ from kinesis_spout.reading.user_records import (
     within,
     without_owned,
 )
-from kinesis_spout.service.get_records_decoder import fitting_records, payload_bytes
+from kinesis_spout.service.get_records_decoder import payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from state.plan import RangePart, ShortRange, missing_records
 from state.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from random import Random
 
     from kinesis_spout.aggregation.unpacking import Unpacker
@@ -63,7 +60,6 @@ if TYPE_CHECKING:
 
 FIRST_PAGE_RECORDS = 1_000
 MAX_PAGE_RECORDS = 10_000
-BOUNDLESS = sys.maxsize
 MAX_SPANS_AHEAD = 2  # in spans of the last page: a number further ahead is jumped to
 
 
@@ -94,33 +90,6 @@ class Delivery:
 
     records: pa.RecordBatch
     attempts: pa.Array
-
-
-class RetryByteBudget:
-    """How many payload bytes the retries of a task's shards may hold together. Safe from any
-    thread; never blocks.
-    """
-
-    def __init__(self, max_bytes: int = BOUNDLESS) -> None:
-        self._lock = threading.Lock()
-        self._max_bytes = max_bytes
-        self._held_bytes = 0
-
-    def take(self, records: pa.RecordBatch, *, at_least: int) -> int:
-        """Reserve the bytes of the first records that fit, and of `at_least` so many. Returns how
-        many.
-        """
-        with self._lock:
-            fitting = fitting_records(
-                records, self._max_bytes - self._held_bytes, at_least=at_least
-            )
-            self._held_bytes += payload_bytes([records.slice(0, fitting)])
-            return fitting
-
-    def release(self, pages: Iterable[pa.RecordBatch]) -> None:
-        """Give back the bytes of pages that are not returned."""
-        with self._lock:
-            self._held_bytes -= payload_bytes(pages)
 
 
 @dataclass(slots=True)
@@ -177,7 +146,7 @@ class RetryReader:
         services: RetryServices,
         *,
         unpacker: Unpacker,
-        budget: RetryByteBudget | None = None,
+        budget: ByteBudget | None = None,
         at_least_one: bool = True,
         whole_ranges: bool = False,
         one_attempt: bool = False,
@@ -187,7 +156,7 @@ class RetryReader:
         self._picker = _RetryPicker(
             retries=retries,
             result=self.result,
-            budget=budget or RetryByteBudget(),
+            budget=budget or ByteBudget(),
             at_least_one=at_least_one,
             whole_ranges=whole_ranges,
             unpacker=unpacker,
@@ -231,7 +200,8 @@ class RetryReader:
             yield from self._take(page)
             self._choose_next(page, hit=result.rows > rows, moved=result.done > done or not jumped)
         # What was read of a range is not returned.
-        picker.budget.release(delivery.records for delivery in picker.range.deliveries)
+        held = (delivery.records for delivery in picker.range.deliveries)
+        picker.budget.release(payload_bytes(held))
         self._note_search()
 
     def _take(self, page: Page) -> Iterator[Delivery]:
@@ -341,7 +311,7 @@ class _RetryPicker:
 
     retries: Sequence[PlannedRetry]
     result: RetryResult
-    budget: RetryByteBudget
+    budget: ByteBudget
     at_least_one: bool
     whole_ranges: bool
     unpacker: Unpacker
@@ -413,7 +383,7 @@ class _RetryPicker:
         wanted = read.owned.of(within(records, retry.first, last))
         if not wanted.num_rows:
             return
-        limit = BOUNDLESS if retry.max_records is None else retry.max_records
+        limit = sys.maxsize if retry.max_records is None else retry.max_records
         at_least = 0
         if self._regardless:
             at_least = wanted.num_rows if self.whole_ranges else int(not read.rows)

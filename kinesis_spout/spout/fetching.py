@@ -18,7 +18,7 @@ from kinesis_spout.errors import (
     UnreadableRecordError,
 )
 from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget, RoundRobinReader
-from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
+from kinesis_spout.reading.retry_reader import RetryReader
 from kinesis_spout.reading.shard_getter import FetchPostponedError, KinesisShardGetter
 from kinesis_spout.reading.subscribed_getter import SubscribedGetter, Subscriptions
 from kinesis_spout.reading.subscriptions import SubscriptionCounts
@@ -369,7 +369,7 @@ class SpoutRetryFetcher:
             shard_id,
             list(map(PlannedRetry.of, records)),
             self._services,
-            budget=RetryByteBudget(room_bytes),
+            budget=ByteBudget(room_bytes),
             whole_ranges=True,
             one_attempt=True,
             unpacker=_unpacker(self._catalog.stream, shard_id),

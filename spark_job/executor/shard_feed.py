@@ -15,7 +15,7 @@ import msgspec
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.reading.page import ExpiryDetector
 from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget
-from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
+from kinesis_spout.reading.retry_reader import Delivery, RetryReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.reading.subscribed_getter import SubscribedGetter, Subscriptions
 from kinesis_spout.reading.subscriptions import SubscriptionCounts
@@ -345,7 +345,7 @@ def find_retries(plan: TaskPlan, services: ProcessServices) -> list[FoundRetries
     if not shards:
         return []
     share = RETRY_SHARE if any(shard.max_records for shard in plan.shards) else 1
-    room = RetryByteBudget(max(1, plan.max_bytes // share))
+    room = ByteBudget(max(1, plan.max_bytes // share))
     until_s = services.clock.monotonic_s() + plan.fetch_time_ms / 1000 / share
     first = next((shard for shard in shards if not shard.gone), None)
 
@@ -408,7 +408,7 @@ def _new_reader(
     services: ProcessServices,
     plan: TaskPlan,
     *,
-    budget: RetryByteBudget | None = None,
+    budget: ByteBudget | None = None,
     at_least_one: bool = True,
 ) -> RetryReader:
     """Return a reader that reads each retry as it failed, unpacked or `whole`, regardless of the

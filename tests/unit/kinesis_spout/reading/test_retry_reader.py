@@ -5,6 +5,7 @@ reported.
 from __future__ import annotations
 
 import math
+import sys
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ import pytest
 
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.errors import RequestRefusedError
-from kinesis_spout.reading.retry_reader import BOUNDLESS, RetryByteBudget, RetryReader
+from kinesis_spout.reading.read_ahead import ByteBudget
+from kinesis_spout.reading.retry_reader import RetryReader
 from state.plan import PlannedRetry, RangePart
 from state.sequence_number import SequenceNumber
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
@@ -53,8 +55,8 @@ class Found:
         job: SimulatedJob,
         retries: Sequence[PlannedRetry],
         *,
-        max_bytes: int = BOUNDLESS,
-        budget: RetryByteBudget | None = None,
+        max_bytes: int = sys.maxsize,
+        budget: ByteBudget | None = None,
         time_s: float | None = None,
         at_least_one: bool = True,
         whole_ranges: bool = False,
@@ -68,7 +70,7 @@ class Found:
             retries,
             services,
             unpacker=Unpacker(lambda: None),
-            budget=budget or RetryByteBudget(max_bytes),
+            budget=budget or ByteBudget(max_bytes),
             at_least_one=at_least_one,
             whole_ranges=whole_ranges,
         )
@@ -192,7 +194,7 @@ def test_on_request_a_range_is_returned_as_a_whole_or_not_at_all(one: SimulatedJ
     whole = span(put[0], put[4], 5)
     found = Found(one, [whole, single(put[9])], max_bytes=150, whole_ranges=True)
     assert (found.numbers, found.part) == (put[:5], None)
-    budget = RetryByteBudget(450)
+    budget = ByteBudget(450)
     retries = [single(put[0]), span(put[1], put[4], 4)]
     found = Found(one, retries, budget=budget, whole_ranges=True)
     assert (found.numbers, found.done, found.part) == (put[:1], 1, None)
