@@ -60,12 +60,6 @@ class RecordLists(NamedTuple):
     data: list[Any]
     arrivals: list[int]
 
-    def part(self, first: int, end: int) -> RecordLists:
-        return RecordLists._make(values[first:end] for values in self)
-
-
-NO_LISTS = RecordLists([], [], [], [])
-
 
 class RecordColumns:
     """Records in one of two forms. Decoding creates lists, for callers that read record by record;

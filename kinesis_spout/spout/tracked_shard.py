@@ -30,7 +30,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kinesis_spout.reading.page import ExpiryDetector
-from kinesis_spout.service.get_records_decoder import NO_LISTS
 from state.plan import missing_records
 from state.sequence_number import SequenceNumber
 from state.shard_state import as_whole, verified_by_first_read
@@ -212,7 +211,6 @@ class PageRuns:
         self.lapse = lapse
         self._source = source
         self._page: Page | None = None
-        self._records = NO_LISTS  # of the current page
         self._taken = 0
 
     @property
@@ -240,23 +238,25 @@ class PageRuns:
         """Return a run of the next records, at most 1,000; None if there are none now. Empty pages
         are skipped.
         """
-        while self.lapse.lapsed_ms is None and self._taken >= len(self._records.numbers):
+        while self.lapse.lapsed_ms is None and (
+            self._page is None or self._taken >= self._page.count
+        ):
             if self._source is None:
                 return None
             if self._page is not None:
                 self._source.drop(self._page)
                 self.last_page = self._page.without_records()
-            self._page, self._taken, self._records = self._source.first(), 0, NO_LISTS
+            self._page, self._taken = self._source.first(), 0
             if self._page is None:
                 return None
-            self._records = self._page.columns.lists()
             self.lapse.note(self._page)
-        if self.lapse.lapsed_ms is not None:
+        page, first = self._page, self._taken
+        if page is None or self.lapse.lapsed_ms is not None:
             return None
-        run = RecordRun(*self._records.part(self._taken, self._taken + RUN_RECORDS))
-        self._taken += run.size
-        if self._taken < len(self._records.numbers):
-            run.rest = _rest(run.texts[-1], self._records.numbers[self._taken])
+        self._taken = min(page.count, first + RUN_RECORDS)
+        run = RecordRun(*page.columns.part(first, self._taken).lists())
+        if self._taken < page.count:
+            run.rest = _rest(run.texts[-1], page.columns.number_at(self._taken))
         return run
 
 
