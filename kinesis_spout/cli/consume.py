@@ -7,9 +7,8 @@ a summary at the end.
 import logging
 import shlex
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,7 +52,6 @@ ANSWERS_GRACE_S = 10.0  # how long the command may take for its last answers at 
 COMMAND_MAX_PENDING = 100  # few enough not to time out in the pipe to a slow command
 _BATCH_RECORDS = 500
 _BATCH_BYTES = 1024 * 1024
-_REFRESH_S = 1.0
 _WIDE = 200  # in a file, a row must not be folded
 MAX_WARNINGS = 10
 # Counts as the table names them; the fields of the metrics have the same names.
@@ -370,9 +368,6 @@ class ConsumeScreen:
         self._table = table
         self._quiet = quiet
         self._warnings = 0
-        # Rich places the table by what it drew last. A line that another thread prints while it
-        # draws would come in the middle of it.
-        self._writing = threading.Lock()
 
     def note(self, text: str) -> None:
         """Print a sentence above the table."""
@@ -383,8 +378,7 @@ class ConsumeScreen:
         self._print(Text.from_ansi(line))
 
     def _print(self, line: RenderableType) -> None:
-        with self._writing:
-            self._console.print(line, highlight=False, soft_wrap=True)
+        self._console.print(line, highlight=False, soft_wrap=True)
 
     def warn(self, sentence: str) -> None:
         """Print a note of a kind that may be frequent. After the tenth, none is printed."""
@@ -396,38 +390,18 @@ class ConsumeScreen:
                 "further notes of this kind are only counted; their number is printed at the end"
             )
 
-    @contextmanager
-    def live(self, spout: KinesisSpout) -> Iterator[None]:
+    def live(self, spout: KinesisSpout) -> AbstractContextManager[object]:
         """On a terminal, redraw the table once a second while the block runs. In a file it is
         printed once, by `finish`.
         """
         if not self.is_live:
-            yield
-            return
-        live, ended = Live(console=self._console, auto_refresh=False), threading.Event()
+            return nullcontext()
 
-        def draw() -> None:
-            table = stats_table(self._stream, spout.metrics(), self._console.width)
-            with self._writing:
-                live.update(table, refresh=True)
+        def table() -> Table:
+            return stats_table(self._stream, spout.metrics(), self._console.width)
 
-        def redraw() -> None:
-            while not ended.wait(_REFRESH_S):
-                draw()
-
-        redrawing = threading.Thread(target=redraw, daemon=True)
-        with self._writing:
-            live.start()
-        redrawing.start()
-        try:
-            draw()
-            yield
-        finally:
-            ended.set()
-            redrawing.join()
-            draw()
-            with self._writing:
-                live.stop()
+        # With a first renderable, the table is drawn at once.
+        return Live("", console=self._console, get_renderable=table, refresh_per_second=1)
 
     def finish(self, spout: KinesisSpout) -> None:
         """Print the summary, and in a file the table. Call it after the spout is closed."""
