@@ -4,7 +4,6 @@ It needs neither Spark nor Python code of the user. On stderr are a live table, 
 a summary at the end.
 """
 
-import logging
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -15,22 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from kinesis_spout.cli.exec_process import CommandEndedError, ExecProcess
-from kinesis_spout.cli.exit_codes import BROKEN_PIPE, TYPED_CODES, CliError, StopSignals
+from kinesis_spout.cli.exit_codes import BROKEN_PIPE, TYPED_CODES, CliError
 from kinesis_spout.cli.line_io import LineWriter
-from kinesis_spout.cli.places import Operation, command, fitting, patience, services, shown_log
+from kinesis_spout.cli.places import Operation, command, fitting
 from kinesis_spout.cli.record_lines import decoded_by, raw_line, record_line
 from kinesis_spout.cli.shared_options import (
+    errors,
     flag,
+    note,
     option,
     scheme_flag,
     shard_id_of,
+    tell,
     with_zone,
     wrong_usage,
 )
@@ -67,7 +68,6 @@ MAX_SHARDS = 40
     stream_is_argument=True,
     only_typed="application",  # with an application it writes checkpoints
     panel=INPUT,
-    notes=False,
     codes=TYPED_CODES,
 )
 def consume(
@@ -193,12 +193,12 @@ def consume(
         retry=replace(RetryPolicy(), retry_limit=retry_limit),
         scheme=scheme,
     )
-    _consume(config, op.signals, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
+    _consume(op, config, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
 
 
 def _consume(
+    op: Operation,
     config: SpoutConfig,
-    stop: StopSignals,
     exec_: str | None,
     letters: Path | None,
     *,
@@ -211,7 +211,7 @@ def _consume(
     Raises `typer.Exit` when nobody reads stdout any more, `CliError` also when records were not
     processed, though the run has ended, and the errors of the spout.
     """
-    stream = config.stream_ref.name
+    stop, stream = op.signals, config.stream_ref.name
     # By default, only on a terminal that does not also show the records.
     table = sys.stderr.isatty() and not (sys.stdout.isatty() and exec_ is None)
     screen = ConsumeScreen(stream, table=table if stats is None else stats, quiet=stats is False)
@@ -223,9 +223,9 @@ def _consume(
     line_of = raw_line if raw else partial(record_line, decoded=decoded)
     command = None
     if exec_ is not None:
-        on_stderr = screen.print_line if screen.is_live else None
+        on_stderr = (lambda line: tell(Text.from_ansi(line))) if screen.is_live else None
         command = ExecProcess(exec_, warn=screen.warn, stopped=stopped, on_stderr=on_stderr)
-    with screen.logs(), ExitStack() as stack:
+    with ExitStack() as stack:
         spout = KinesisSpout(
             replace(
                 config,
@@ -235,12 +235,9 @@ def _consume(
         )
         if port is not None:
             server = stack.enter_context(MetricsServer(spout, port))
-            screen.note(f"Prometheus can read the metrics at {server.url}")
+            note(f"Prometheus can read the metrics at {server.url}")
         stack.callback(spout.close)
-        awaited = services(config.aws, stream, config.zookeeper)
-        if config.application is not None:
-            awaited += f", or the ownership of application {config.application}"
-        with patience(screen.note, awaited):
+        with op.patience(owning=config.application is not None):
             spout.open()  # outside of `deferred`, so that a signal interrupts it
         with stop.deferred():
             try:
@@ -259,7 +256,7 @@ def _consume(
                 raise
             screen.finish(spout)
             if command is not None and (bad := command.bad_answers):
-                screen.note(f"invalid answers in the command's output: {bad:,}")
+                note(f"invalid answers in the command's output: {bad:,}")
             count = spout.metrics().total.counts.dead_lettered
             if count and not stop.stopping:
                 what = f"{records(count)} failed and {are(count, 'was', 'were')}"
@@ -354,41 +351,28 @@ def _batch(spout: KinesisSpout, first: SpoutEmission) -> Iterator[SpoutEmission]
 
 
 class ConsumeScreen:
-    """Writes to stderr. Any thread may call `note`, `warn` and `print_line`.
+    """The table of a run, and its summary, on stderr.
 
     `table`: whether to show the table. `quiet`: no summary at the end.
     """
 
     def __init__(self, stream: str, *, table: bool, quiet: bool) -> None:
-        console = Console(stderr=True)
-        self._console = console if console.is_terminal else Console(stderr=True, width=_WIDE)
-        # Whether the table is redrawn on a terminal: then others print by way of this screen.
-        self.is_live = table and console.is_terminal
+        # Whether the table is redrawn on a terminal: then others print by way of its console.
+        self.is_live = table and errors().is_terminal
         self._stream = stream
         self._table = table
         self._quiet = quiet
         self._warnings = 0
 
-    def note(self, text: str) -> None:
-        """Print a sentence above the table."""
-        self._print(f"[yellow]note:[/] {escape(text)}")
-
-    def print_line(self, line: str) -> None:
-        """Print another program's line above the table, with its colours."""
-        self._print(Text.from_ansi(line))
-
-    def _print(self, line: RenderableType) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True)
-
     def warn(self, sentence: str) -> None:
-        """Print a note of a kind that may be frequent. After the tenth, none is printed."""
+        """Print a note of a kind that may be frequent, in any thread. After the tenth, none is
+        printed.
+        """
         self._warnings += 1
         if self._warnings <= MAX_WARNINGS:
-            self.note(sentence)
+            note(sentence)
         if self._warnings == MAX_WARNINGS:
-            self.note(
-                "further notes of this kind are only counted; their number is printed at the end"
-            )
+            note("further notes of this kind are only counted; their number is printed at the end")
 
     def live(self, spout: KinesisSpout) -> AbstractContextManager[object]:
         """On a terminal, redraw the table once a second while the block runs. In a file it is
@@ -398,10 +382,10 @@ class ConsumeScreen:
             return nullcontext()
 
         def table() -> Table:
-            return stats_table(self._stream, spout.metrics(), self._console.width)
+            return stats_table(self._stream, spout.metrics(), errors().width)
 
         # With a first renderable, the table is drawn at once.
-        return Live("", console=self._console, get_renderable=table, refresh_per_second=1)
+        return Live("", console=errors(), get_renderable=table, refresh_per_second=1)
 
     def finish(self, spout: KinesisSpout) -> None:
         """Print the summary, and in a file the table. Call it after the spout is closed."""
@@ -409,19 +393,10 @@ class ConsumeScreen:
             metrics = spout.metrics()
         except KinesisError:
             return  # the spout was never open
-        if self._table and not self._console.is_terminal:
-            self._console.print(stats_table(self._stream, metrics))
+        if self._table and not self.is_live:
+            Console(stderr=True, width=_WIDE).print(stats_table(self._stream, metrics))
         if not self._quiet:
-            self._console.print(summary(self._stream, metrics), highlight=False, soft_wrap=True)
-
-    def logs(self) -> AbstractContextManager[None]:
-        """Print warnings and errors of the log as sentences here, while the block runs."""
-
-        def show(record: logging.LogRecord) -> None:
-            kind = "[red]error:[/]" if record.levelno >= logging.ERROR else "[yellow]warning:[/]"
-            self._print(f"{kind} {escape(record.getMessage())}")
-
-        return shown_log(show)
+            tell(summary(self._stream, metrics))
 
 
 def stats_table(stream: str, metrics: SpoutMetrics, width: int = _WIDE) -> Table:

@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,8 +48,10 @@ from kinesis_spout.cli.shared_options import (
     parse_pairs,
     security_of,
     shard_id_of,
+    tell,
     typed_text,
     usage_errors,
+    warn,
     wrong_usage,
 )
 from kinesis_spout.clock import Clock, SystemClock
@@ -102,32 +104,6 @@ ASK = option(
     metavar="SHARDS",
     min=0,
 )
-
-
-@contextmanager
-def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
-    """Call `say`, in another thread, if the block takes longer than `PATIENCE_S`; and again when it
-    has ended without an error, which speaks for itself.
-    """
-    clock = SystemClock()
-    began_s = clock.monotonic_s()
-    complaint = threading.Timer(PATIENCE_S, say, [f"still waiting for {what}"])
-    complaint.daemon = True
-    complaint.start()
-    try:
-        yield
-    finally:
-        is_said = complaint.finished.is_set()
-        complaint.cancel()
-        complaint.join()
-    if is_said:
-        say(f"the wait ended after {duration(round(1000 * (clock.monotonic_s() - began_s)))}")
-
-
-def services(aws: AwsConfig, stream: str, zookeeper: str | None = None) -> str:
-    """What a command connects to, for `patience`."""
-    also = "" if zookeeper is None else f", or ZooKeeper at {zookeeper}"
-    return f"stream {stream} {place_in_words(aws, aws.region)}{also}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +218,32 @@ class Operation:
         """The service's time, asked for now."""
         return service_time(self.client, self.clock)
 
-    def patience(self, *, aws: bool = True) -> AbstractContextManager[None]:
-        """Note what the block waits for, if it takes long. `aws`: whether it asks the service."""
-        zookeeper = self.place.zookeeper or None
-        if not aws:
-            return patience(note, f"ZooKeeper at {zookeeper}")
-        return patience(note, services(self.client.aws, self.client.stream.name, zookeeper))
+    @contextmanager
+    def patience(self, *, aws: bool = True, owning: bool = False) -> Iterator[None]:
+        """Note what the block waits for if it takes longer than `PATIENCE_S`; and again when it has
+        ended without an error, which speaks for itself. `aws`: whether it asks the service.
+        `owning`: whether it waits for the application.
+        """
+        place, awaited = self.place, list[str]()
+        if aws:
+            of, stream = place.aws(), StreamRef.of(place.stream).name
+            awaited.append(f"stream {stream} {place_in_words(of, of.region)}")
+        awaited += [f"ZooKeeper at {place.zookeeper}"] if place.zookeeper else []
+        awaited += [f"the ownership of application {place.application}"] if owning else []
+        began_s = self.clock.monotonic_s()
+        sentence = f"still waiting for {', or '.join(awaited)}"
+        complaint = threading.Timer(PATIENCE_S, note, [sentence])
+        complaint.daemon = True
+        complaint.start()
+        try:
+            yield
+        finally:
+            is_said = complaint.finished.is_set()
+            complaint.cancel()
+            complaint.join()
+        if is_said:
+            waited_ms = round(1000 * (self.clock.monotonic_s() - began_s))
+            note(f"the wait ended after {duration(waited_ms)}")
 
     def own(self, store: ZookeeperStateStore) -> None:
         """Own the application until the command ends, but not in a dry run. Raises
@@ -321,12 +317,11 @@ def command(
     shows: bool = False,
     panel: str | None = None,
     more: Mapping[str, tuple[Any, Any]] = MappingProxyType({}),
-    notes: bool = True,
     codes: Codes = OPERATORS_CODES,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The decorated command gets an `Operation`, and its command line the options that all commands
     share: those that say which application come before the command's own, those that say how to
-    connect behind them. Errors, and with `notes` warnings of the log, are sentences.
+    connect behind them. Errors, and warnings of the log, are sentences.
 
     - `application`: whether the command needs one. Where it is "optional", the command needs
       ZooKeeper with it, and gets empty names else; with "any" it works on all applications in
@@ -389,9 +384,7 @@ def command(
             found = Place(**{name: one for name, one in values.items() if one is not None})
             options = {name: given.pop(name) for name in switches}
             with one_sentence(errors(), ctx=ctx, codes=codes), ExitStack() as stack:
-                if notes:
-                    # until the connections are closed
-                    stack.enter_context(shown_log(lambda record: note(record.getMessage())))
+                stack.enter_context(shown_log())  # until the connections are closed
                 signals = stack.enter_context(StopSignals())
                 function(Operation(found, stack, signals, **options), **given)
 
@@ -465,10 +458,17 @@ def warnings_as_notes(note: Callable[[str], object] = note) -> Iterator[None]:
 
 
 @contextmanager
-def shown_log(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
-    """Give `show` the log's warnings and errors while the block runs, from whichever thread."""
+def shown_log() -> Iterator[None]:
+    """Print the log's warnings and errors while the block runs, from whichever thread."""
+
+    def show(record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR:
+            tell(record.getMessage(), "error:", "bold red")
+        else:
+            warn(record.getMessage())
+
     root, handler = logging.getLogger(), logging.Handler(logging.WARNING)
-    handler.emit = show  # type: ignore[method-assign, assignment]  # all that it has
+    handler.emit = show  # type: ignore[method-assign]  # all that it has
     root.addHandler(handler)
     try:
         yield

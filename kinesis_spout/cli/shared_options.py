@@ -12,6 +12,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, get_args
 
 import typer
@@ -261,13 +262,14 @@ def known_option(key: str) -> str:
 
 
 # stderr -------------------------------------------------------------------------------------------
+@cache
 def errors() -> Console:
-    """The console on stderr."""
+    """The console on stderr. It is one, so that all else is printed above what is redrawn on it."""
     return Console(stderr=True)
 
 
-def tell(sentence: str, head: str = "", style: str = "") -> None:
-    """Print a sentence on stderr as it is, behind a head such as `error:`."""
+def tell(sentence: str | Text, head: str = "", style: str = "") -> None:
+    """Print a sentence on stderr as it is, behind a head such as `error:`. In any thread."""
     errors().print(Text.assemble((head, style), " " if head else "", sentence), soft_wrap=True)
 
 

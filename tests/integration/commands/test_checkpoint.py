@@ -84,7 +84,7 @@ def test_a_running_application_is_not_moved(shell: Shell) -> None:
             assert refused.returncode == 4, refused.stderr
             assert f"is already run by process {this_process(0).pid} on" in refused.stderr
             waits, error = refused.stderr.splitlines()
-            assert waits.startswith("note: ")
+            assert waits.startswith("warning: ")
             assert error.startswith("error: ")
     assert shell.states() == before
 
