@@ -7,18 +7,16 @@ and are stored nowhere. Each connection has one request and some seconds. There 
 """
 
 import errno
-import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
-from socketserver import TCPServer
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.http_server import HttpServer
 from kinesis_spout.page import policy
 
 LOOPBACK = "127.0.0.1"
@@ -48,7 +46,7 @@ def text(status: HTTPStatus, sentence: str) -> Answer:
     return Answer(status, "text/plain; charset=utf-8", f"{sentence}\n".encode())
 
 
-class PageServer(ThreadingHTTPServer):
+class PageServer(HttpServer):
     """Serves from threads of its own. `answer` gets the path and the query of a request, as they
     came; several threads call it. Port 0 takes a free one. A context manager. Raises
     `ConfigError` when the address cannot be bound.
@@ -56,15 +54,11 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 64
+    max_connections = MAX_CONNECTIONS
 
     def __init__(self, answer: Callable[[str], Answer], port: int, host: str = LOOPBACK) -> None:
         self.answer = answer
         self.host = host
-        self._open: dict[Any, None] = {}  # connections, the oldest first
-        self._lock = threading.Lock()
-        if ":" in host:
-            self.address_family = socket.AF_INET6
         try:
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as exc:
@@ -74,7 +68,7 @@ class PageServer(ThreadingHTTPServer):
                 raise ConfigError.of("--port", problem, port, remedy="choose another port") from exc
             problem, remedy = f"is not available: {exc}", "pass an address of this machine"
             raise ConfigError.of("--host", problem, host, remedy=remedy) from exc
-        self.port = self.server_address[1]
+        self.port = self.server_port
 
     @property
     def url(self) -> str:
@@ -89,36 +83,7 @@ class PageServer(ThreadingHTTPServer):
         """Ends open connections."""
         self.shutdown()
         self.server_close()
-        self._end_all_but(0)
-
-    def _end_all_but(self, most: int) -> None:
-        """End the oldest connections, so that this many are left at most."""
-        with self._lock:
-            ended = list(self._open)[: max(0, len(self._open) - most)]
-            for connection in ended:
-                del self._open[connection]
-        for connection in ended:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    # what the library calls -----------------------------------------------------------------------
-    def server_bind(self) -> None:
-        # Not that of HTTPServer, which asks a name server for this machine's name.
-        TCPServer.server_bind(self)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._end_all_but(MAX_CONNECTIONS - 1)
-        with self._lock:
-            self._open[request] = None
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.pop(request, None)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that went away is no error; nobody reads a trace of another one."""
+        self.end_connections()
 
 
 def _is_address(host: str) -> bool:

@@ -5,14 +5,13 @@ It is the standard library's threaded server.
 
 from __future__ import annotations
 
-import socket
 import threading
 import uuid
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Self
 
+from kinesis_spout.http_server import HttpServer, shut
 from kinesis_spout.testing.errors import TransportFaultError
 from kinesis_spout.testing.http import event_stream
 from kinesis_spout.testing.http.protocol import Answer, FakeKinesisProtocol
@@ -77,52 +76,19 @@ class FakeKinesisServer:
         self._http.shutdown()
         self._thread.join()
         self._http.ending.set()
-        self._http.close_connections()
+        self._http.end_connections()
         self._http.server_close()
         self._http = self._thread = None
 
 
-class _HttpServer(ThreadingHTTPServer):
+class _HttpServer(HttpServer):
     daemon_threads = False  # server_close waits for non-daemon threads only
-    request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], fake: FakeKinesis) -> None:
         self.ending = threading.Event()
         self.protocol = FakeKinesisProtocol(fake, wait_s=self.ending.wait)
         self.clock = fake.clock
-        self._connections: set[socket.socket] = set()
-        self._connections_lock = threading.Lock()
         super().__init__(address, _Handler)
-
-    def server_bind(self) -> None:
-        """Bind without a reverse DNS lookup of the host, which may take long."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = (
-            str(self.server_address[0]),
-            int(self.server_address[1]),
-        )
-
-    def process_request(
-        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
-    ) -> None:
-        if isinstance(request, socket.socket):
-            with self._connections_lock:
-                self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        if isinstance(request, socket.socket):
-            with self._connections_lock:
-                self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore it: the client is gone, or a fault or the server's end cut the connection."""
-
-    def close_connections(self) -> None:
-        with self._connections_lock:
-            for connection in self._connections:
-                _cut(connection)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -142,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
         except TransportFaultError:
             self.close_connection = True
-            _cut(self.connection)
+            shut(self.connection)
             return
         if answer.subscription is None:
             self._send(answer)
@@ -162,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer.body[: length // 2])
         self.wfile.flush()
         self.close_connection = True
-        _cut(self.connection)
+        shut(self.connection)
 
     def _push(self, subscription: Subscription, alter: Callable[[Any], object] | None) -> None:
         """Send a subscription's events until it ends, the client is gone, or the server ends."""
@@ -185,11 +151,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header(*framing)
         self.send_header("x-amzn-RequestId", str(uuid.uuid4()))
         self.end_headers()
-
-
-def _cut(connection: socket.socket) -> None:
-    """Shut both directions, so that a thread blocked in a read sees the end."""
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return
