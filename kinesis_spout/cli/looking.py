@@ -1,10 +1,9 @@
 """What `status`, `explain` and `ui` share: looks at an application over a window."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 
 from kinesis_spout.cli.places import Place
 from kinesis_spout.clock import SystemClock
@@ -34,38 +33,28 @@ class Looking:
         )
 
     def watch(self, wait: Callable[[], object] | None, first: str | None = None) -> Look:
-        """A look with a window between its snapshots, for as long as `wait` blocks; both are the
-        same one without it, or where there is nothing to watch. `first`: a shard to ask before all
-        others. Raises the errors of both services.
+        """A look over a window, for as long as `wait` blocks; over none without it, or where there
+        is nothing to watch. `first`: a shard to ask before all others. Raises the errors of both
+        services.
         """
-        before = self.snapshot()
-        if wait is None or not before.is_known:
-            return self.look(before, before, first)
-        # Those that are not known to be at their tips, so that the look tells how fast they are
-        # read.
-        every = worth_asking(Look(before=before, now=before), len(before.shard_ids))
-        wanted = [one for one in every if one != first and not before.states[one].at_tip]
-        shards = ([] if first is None else [first]) + wanted
-        tips_before = self._tips_of(before, shards[: self.max_asked])
+        look = self.look(self.snapshot(), first=first)
+        if wait is None or not look.now.is_known:
+            return look
         wait()
-        return self.look(before, self.snapshot(), first, tips_before)
+        return self.look(self.snapshot(), look, first)
 
-    def look(
-        self,
-        before: Snapshot,
-        now: Snapshot,
-        first: str | None = None,
-        tips_before: Mapping[str, TipAnswer] = MappingProxyType({}),
-    ) -> Look:
-        """Ask the shards whose tips decide, `first` before all others."""
-        wanted = worth_asking(Look(before=before, now=now), self.max_asked)
+    def look(self, now: Snapshot, earlier: Look | None = None, first: str | None = None) -> Look:
+        """The window since an earlier look; asks the shards whose tips decide, `first` before all
+        others.
+        """
+        window = Look(before=now if earlier is None else earlier.now, now=now)
+        wanted = worth_asking(window, self.max_asked)
         if first is not None and self.max_asked:
-            wanted = [first, *wanted]
-        return Look(
-            before=before,
-            now=now,
+            wanted = [first, *(one for one in wanted if one != first)]
+        return replace(
+            window,
             tips=self._tips_of(now, wanted),
-            tips_before=tips_before,
+            tips_before={} if earlier is None else earlier.tips,
             throttled=self.tips.throttled,
             unanswered=self.tips.unanswered,
             refusal=self.tips.refused,
@@ -85,19 +74,19 @@ class MovingWindow:
     def __init__(self, looks: Looking, window_s: float) -> None:
         self._looks = looks
         self._window_ms = window_s * 1000
-        self._seen: deque[Snapshot] = deque()
+        self._seen: deque[Look] = deque()
 
     def look(self) -> Look:
-        """One snapshot, the oldest in the window before it, and the tips that decide; the window of
-        the first look is zero. Blocks, and raises the errors of both services, and
+        """The window of the first look is zero. Blocks, and raises the errors of both services, and
         `StreamMismatchError` for the state of another stream. An error changes nothing.
         """
         now, seen = self._looks.snapshot(), self._seen
         refuse_another_stream(now)
-        seen.append(now)
-        while len(seen) > 2 and now.now_ms - seen[1].now_ms >= self._window_ms:
+        while len(seen) > 1 and now.now_ms - seen[1].now.now_ms >= self._window_ms:
             seen.popleft()
-        return self._looks.look(seen[0], now)
+        look = self._looks.look(now, seen[0] if seen else None)
+        seen.append(look)
+        return look
 
 
 def refuse_another_stream(seen: Snapshot) -> None:

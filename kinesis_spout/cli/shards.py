@@ -79,7 +79,7 @@ def inspect_shards(
         return seen, [*shards_of_stream(seen), *holes_of(seen)]
     most = len(seen.shard_ids) if lag else 0
     tips = TipReader(client, clock, patient=True)
-    look = Looking(tips, store, application, most).look(seen, seen)
+    look = Looking(tips, store, application, most).look(seen)
     return seen, [*(shard_status(look, one) for one in seen.shard_ids), *holes_of(seen)]
 
 
