@@ -261,8 +261,8 @@ CONNECTION = by_field(
     ),
     Option(
         "roleArn",
-        "ARN of a role to assume with STS. The driver and the executors renew the credentials of "
-        "the role before these expire",
+        "ARN of a role to assume with STS. The driver and the executors renew the role's "
+        "credentials before they expire",
     ),
     Option(
         "roleExternalId",

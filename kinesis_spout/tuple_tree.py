@@ -50,7 +50,7 @@ __all__ = [
     "fail_timed_out",
 ]
 
-_TIMED_OUT = "its tuple tree was not complete by the deadline"
+_TIMED_OUT = "not everything derived from it was acked before the deadline"
 
 
 class Outcomes(Protocol):

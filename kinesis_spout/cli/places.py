@@ -98,8 +98,8 @@ WINDOW = duration_option(
     "10s",
 )
 ASK = option(
-    "Maximum number of shards whose newest record the command reads, starting with shards whose "
-    "position does not move. Each read counts towards the shard's limit of 5 reads per second.",
+    "Read the newest record of at most this many shards, stalled shards first. Each read counts "
+    "towards the shard's limit of 5 reads per second.",
     default=100,
     metavar="SHARDS",
     min=0,

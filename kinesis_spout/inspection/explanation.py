@@ -413,8 +413,9 @@ _TEXT = """
 == zookeeper refuses: Blocked, below
     [!writers] the ACL of {nodes} {nodes:znode|znodes} ({node}) allows nobody to write
     [!writers] the job ends with an error at its first write
-    only the identity {writers:names} may write {nodes} {nodes:znode|znodes} ({node})
-    [writers] other identities may write the application's other znodes
+    {nodes} {nodes:znode|znodes} ({node}) {nodes:is|are} writable only by the identity
+        {writers:names}
+    [writers] the application's other znodes are writable by other identities too
     [writers] a job with another identity ends with an error at its first write
     first change: give the job's identity all rights to the {nodes:znode|znodes} again (setAcl in
         zkCli.sh, as {keepers:names}) #access

@@ -248,7 +248,8 @@ class SpoutDeadLetterQueue:
                 f"the dead letter of record {shard_id}:{first} could not be written "
                 f"({described(error)}). The record stays unresolved, and the spout writes the dead "
                 f"letter again within {_REFUSED.longest_s:g} s",
-                "correct the function that dead_letter names, or the file to which it writes",
+                "fix the function configured as dead_letter, or make sure its output file is "
+                "writable",
             ),
         )
 

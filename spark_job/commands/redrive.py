@@ -63,15 +63,17 @@ def redrive(
     ],
     *,
     reason: list[str] | None = option(
-        "Put only dead letters whose reason contains TEXT. Repeatable.", panel=WHICH, metavar="TEXT"
+        "Redrive only dead letters whose reason contains TEXT. Repeatable.",
+        panel=WHICH,
+        metavar="TEXT",
     ),
     since: str | None = option(
-        "Put only dead letters whose last failure was at or after this time, such as -2h, 14:00 "
+        "Redrive only dead letters that last failed at or after this time, such as -2h, 14:00 "
         "(today, in UTC) or 2026-01-31T12:00:00Z.",
         panel=WHICH,
     ),
     until: str | None = option(
-        "Put only dead letters whose last failure was before this time.", panel=WHICH
+        "Redrive only dead letters that last failed before this time.", panel=WHICH
     ),
     limit: int | None = option(
         "Maximum number of records to put. Run the command again to put the remaining records.",
@@ -88,7 +90,7 @@ def redrive(
     region: str | None = flag("region", panel=WHERE),
     endpoint_url: str | None = flag("endpoint_url", panel=WHERE),
     option: list[str] | None = option(
-        "Set another connection option, like profile=work. Repeatable.",
+        "Set any other connection option, such as profile=work. Repeatable.",
         panel=WHERE,
         metavar="KEY=VALUE",
     ),
