@@ -8,8 +8,9 @@ import logging
 import threading
 import time
 from contextlib import closing
+from copy import copy
 from random import Random
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef
@@ -19,16 +20,14 @@ from kinesis_spout.drills.setting import DrillError
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError, StreamNotFoundError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
-from kinesis_spout.service.shard_info import HashRange, ShardInfo
-from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
-from kinesis_spout.testing.service.requests import UpdateShardCount
+from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FaultPlan
 from kinesis_spout.threads import ThreadLoop
-from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kinesis_spout.config import AwsConfig
+    from kinesis_spout.service.shard_info import ShardInfo
 
 log = logging.getLogger("kinesis_spout")
 FIRST_SHARDS = 4
@@ -44,14 +43,19 @@ _INTERVAL_S = 0.05
 _APART = 37  # the first numbers, so that all fates come soon
 
 
-class RemoteStream:
-    """Made when its context begins, and removed when that ends, also after an error or a signal."""
+class DrillStream:
+    """Made when its context begins, and removed when that ends, also after an error or a signal.
+    Any thread may call it; its methods block on the service and raise `KinesisError`.
 
-    fake = None
+    - `aws`: where the job reaches it. `is_local`: that takes any credentials.
+    - `fake` makes faults on demand, where it is of our own Kinesis.
+    """
+
+    fake: FakeKinesis | None = None
 
     def __init__(self, name: str, aws: AwsConfig, *, is_local: bool) -> None:
         self.name = name
-        self.aws = aws
+        self.aws = self._own_aws = aws
         self.is_local = is_local
         self._client = KinesisClient(aws, StreamRef(name))
         self._putter = RecordPutter(self._client)
@@ -70,6 +74,9 @@ class RemoteStream:
         self._remove(retry_for_s=_REMOVAL_S)
 
     def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
+        """Put records with their partition keys, no two of one key. Returns the shard and the
+        sequence number of each.
+        """
         placed: dict[int, tuple[str, int]] = {}
         while missing := [at for at in range(len(records)) if at not in placed]:
             results = self._putter.put_once([OutgoingRecord(*records[at]) for at in missing])
@@ -81,9 +88,11 @@ class RemoteStream:
         return [placed[at] for at in range(len(records))]
 
     def shards(self) -> tuple[ShardInfo, ...]:
+        """All that the service lists, closed ones included."""
         return self._client.list_shards()
 
     def split(self, shard_id: str) -> None:
+        """In the middle. Returns when the stream is active again, as all that reshard do."""
         one = next(one for one in self.shards() if one.shard_id == shard_id)
         middle = (sum(one.hash_key_range) + 1) // 2
         self._reshard("split_shard", ShardToSplit=shard_id, NewStartingHashKey=str(middle))
@@ -101,7 +110,7 @@ class RemoteStream:
 
     def _call_apart(self, operation: str, retry_for_s: float, **arguments: Any) -> None:
         """Through a connection of its own, which is retried for so long."""
-        last = KinesisClient(self.aws, StreamRef(self.name), retry_for_s=retry_for_s)
+        last = KinesisClient(self._own_aws, StreamRef(self.name), retry_for_s=retry_for_s)
         with closing(last):
             last.call(operation, {"StreamName": self.name} | arguments, lambda answer: answer)
 
@@ -144,76 +153,39 @@ class ServiceClock(SystemClock):
         return super().now_ms() + self.ahead_ms
 
 
-class OwnStream:
-    """A stream of our own Kinesis, which runs in this process and listens on loopback. A drill
-    reaches it without HTTP, so no fault hits its own calls. `clock`: the service's. `is_local`: it
-    takes any credentials. `fake` makes faults on demand; another stream has none.
+class OwnStream(DrillStream):
+    """A stream of our own Kinesis, which runs in this process and listens on loopback. The drill
+    has a server of its own, so no fault hits its own calls. `clock`: the service's.
     """
 
-    is_local = True
+    fake: FakeKinesis
 
     def __init__(self, name: str) -> None:
-        self.name = name
         self.clock = ServiceClock()
         self.fake = FakeKinesis(clock=self.clock)
-        self._server = FakeKinesisServer(self.fake)
-
-    @property
-    def aws(self) -> AwsConfig:
-        return aws_of(region=REGION, endpoint=self._server.endpoint_url, is_local=True)
+        unharmed = copy(self.fake)  # it has the same streams
+        unharmed.faults = FaultPlan()
+        self._servers = [FakeKinesisServer(one) for one in (self.fake, unharmed)]
+        for server in self._servers:
+            server.start()
+        of_job, own = (
+            aws_of(region=REGION, endpoint=server.endpoint_url, is_local=True)
+            for server in self._servers
+        )
+        super().__init__(name, own, is_local=True)
+        self.aws = of_job
 
     def __enter__(self) -> Self:
         # An older stream still exists when its clock is set back.
         self.clock.ahead_ms = -_AGE_MS
-        self.fake.create(self.name, shards=FIRST_SHARDS)
+        super().__enter__()
         self.clock.ahead_ms = 0
-        self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.__exit__(None, None, None)
-
-    def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
-        """Put records with their partition keys, no two of one key. Returns the shard and the
-        sequence number of each.
-        """
-        placed = (self.fake.put(self.name, key, data).partition(":") for key, data in records)
-        return [(shard_id, int(sequence)) for shard_id, _, sequence in placed]
-
-    def shards(self) -> tuple[ShardInfo, ...]:
-        """All that the service lists, closed ones included."""
-        return tuple(
-            ShardInfo(
-                shard_id=one.shard_id,
-                parents=one.parents,
-                hash_key_range=HashRange(one.hash_keys.start, one.hash_keys.end),
-                starting_sequence=SequenceNumber(one.starting_sequence),
-                ending_sequence=None
-                if (end := one.ending_sequence) is None
-                else SequenceNumber(end),
-            )
-            for one in self.fake.shards(self.name)
-        )
-
-    def split(self, shard_id: str) -> None:
-        """In the middle. Returns when the stream is active again, as all that reshard do."""
-        self.fake.split(self.name, shard_id)
-
-    def merge(self, shard_id: str, adjacent_id: str) -> None:
-        self.fake.merge(self.name, shard_id, adjacent_id)
-
-    def update_shard_count(self, shards: int) -> None:
-        request = UpdateShardCount(
-            stream_name=self.name, target_shard_count=shards, scaling_type="UNIFORM_SCALING"
-        )
-        with self.fake.lock:
-            self.fake.update_shard_count(request)
-
-
-DrillStream: TypeAlias = OwnStream | RemoteStream
-"""A stream that a drill makes and removes, as a context manager. Any thread may call it; its
-methods block on the service and raise `KinesisError`.
-"""
+        self._client.close()
+        for server in self._servers:
+            server.__exit__(None, None, None)
 
 
 def numbered(key: str, number: int) -> bytes:

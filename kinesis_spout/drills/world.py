@@ -19,7 +19,7 @@ from kinesis_spout.drills.history.checks import left
 from kinesis_spout.drills.history.events import Fault, History, Sample, ShardLife, Step
 from kinesis_spout.drills.job import Job
 from kinesis_spout.drills.setting import DrillError, Need
-from kinesis_spout.drills.stream import OwnStream, Producers, RemoteStream, numbered
+from kinesis_spout.drills.stream import DrillStream, OwnStream, Producers, numbered
 from kinesis_spout.drills.use import ZOOKEEPER, process_uses, znode_use
 from kinesis_spout.drills.zookeeper import Link, StoredStates, ZookeeperServers
 from kinesis_spout.errors import KinesisError
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesis_spout.drills.setting import Setting
-    from kinesis_spout.drills.stream import DrillStream
 
 KILL = "kill -9 of the driver"
 MAX_RESTARTS = 5  # of processes that ended by themselves, since the last fault
@@ -384,4 +383,4 @@ def _stream(setting: Setting) -> DrillStream:
         is_local=setting.is_emulator,
     )
     name = f"{setting.stream_prefix or 'kinesis-spout'}-drill-{secrets.token_hex(3)}"
-    return RemoteStream(name, aws, is_local=setting.is_emulator)
+    return DrillStream(name, aws, is_local=setting.is_emulator)

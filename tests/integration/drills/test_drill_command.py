@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _RESHARDS = """
 import sys
 from kinesis_spout.drills.consumer import aws_of
-from kinesis_spout.drills.stream import RemoteStream
+from kinesis_spout.drills.stream import DrillStream
 aws = aws_of(region={region!r}, endpoint={endpoint!r}, is_local=True)
-with RemoteStream("trial-drill-1", aws, is_local=True) as stream:
+with DrillStream("trial-drill-1", aws, is_local=True) as stream:
     first = stream.shards()
     stream.split(first[0].shard_id)
     stream.merge(first[1].shard_id, first[2].shard_id)

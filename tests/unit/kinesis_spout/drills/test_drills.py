@@ -109,12 +109,11 @@ def test_a_payload_that_cannot_be_put_ends_the_drill_with_its_reason(
         called.set()
         return payload(key, number)
 
-    stream = OwnStream("drill")
-    stream.fake.create("drill", shards=2)
-    producers = Producers(stream, records_per_s=1_000, seed=1, payload=noticed)
-    producers.start()
-    assert called.wait(30)
-    producers.stop()
+    with OwnStream("drill") as stream:
+        producers = Producers(stream, records_per_s=1_000, seed=1, payload=noticed)
+        producers.start()
+        assert called.wait(30)
+        producers.stop()
     with pytest.raises(DrillError, match=f"the payload of 'key-[0-9]+', [0-9]+ {why}"):
         producers.check()
 
