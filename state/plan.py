@@ -137,8 +137,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
     - `until_ms`: the service time that an AvailableNow run has pinned; None for other runs.
     - `outages`: how many plans in a row, up to this one, were outages (`state.report.PlanReport`).
-    - `delivery_limit`: at most so many of its records are given to the user's function, because an
-      earlier batch never answered (`state.report.PlanReport`). None: all of them.
+    - `delivery_limit`: it has only queued records, and at most so many, because an earlier batch
+      never answered (`state.report.PlanReport`). None: there is no such limit.
     """
 
     plan_id: str
@@ -363,16 +363,14 @@ class RetryRead(NamedTuple):
 
 
 def retries_read(retries: Sequence[PlannedRetry], read: ShardReadResult) -> list[RetryRead]:
-    """What `read` says was read of the planned `retries`, in their order; the others were not read.
-    One that is gone counts as read, also after one of which rows are deferred (`poison_search`).
-    """
+    """What `read` says was read of the planned `retries`, in their order. The others were not."""
     gone = set(read.retries_gone)
     missing = {short.first: short.missing for short in read.retries_short}
     missing |= {retry.first: retry.count for retry in retries if retry.first in gone}
     reads = []
     for index, retry in enumerate(retries):
         part = read.retry_part if index == read.retries_done else None
-        if index >= read.retries_done and part is None and retry.first not in gone:
+        if index >= read.retries_done and part is None:
             continue
         lost = missing.get(retry.first, 0)
         found = max(0, retry.count - lost) if part is None else part.count

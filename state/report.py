@@ -67,8 +67,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
       Each is stored as given in the shard's state. All others that were read are acked.
     - `tasks`: the tasks whose results the batch has seen. The records of all other tasks are
       delivered again. None in a report of an earlier version, which has seen all.
-    - `delivery_limit`: an earlier delivery of the batch never answered, so that only a part of its
-      records was given to the function, and the next plan may give it at most so many; None: any.
+    - `delivery_limit`: earlier deliveries of the batch, or of one before it, never answered, so the
+      next plan may have at most so many records; None: any.
     - `outage`: so many records failed, or so few succeeded, that an outage is the cause and not the
       records. Their attempts did not count, and reading pauses.
     - `failed`, `retried`, `exhausted`, `dead_lettered`, `dropped`: numbers of records, for people

@@ -66,12 +66,14 @@ class Found:
     """The result of a look at a stream.
 
     - `shards`: the shards with something to read. `has_retries`: whether retries are due.
+    - `delivery_limit`: the limit of a plan that has only retries (`OutcomeSummary.search_limit`).
     - `pause_s`: if nothing was found, the seconds until the next look; None if the wait is over.
     - `is_paused`: an operator has paused the application, so the driver did not look.
     """
 
     shards: Sequence[str] = ()
     has_retries: bool = False
+    delivery_limit: int | None = None
     pause_s: float | None = None
     is_paused: bool = False
 
@@ -158,20 +160,22 @@ class Backlog:
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
         """Look once for something to read. `begun_s`: the start of the wait. Blocks on Kinesis."""
-        run = self.run
+        run, now_ms = self.run, self.now_ms()
+        limit = self._outcomes.search_limit(now_ms)
         wanted = [
             shard
             for shard in self._catalog.view.readable
-            if not (run is not None and shard in run.done)
+            if limit is None
+            and not (run is not None and shard in run.done)
             and not self._outcomes.blocks_reading(shard)
         ]
         shards = self._due_shards(wanted)
         # An AvailableNow run whose wait for retries is over plans no batch of retries only.
-        has_retries = self._retries.is_due(self.now_ms()) and (
+        has_retries = self._retries.is_due(now_ms) and (
             run is None or self._retry_wait_left_s(run) >= 0
         )
         if shards or has_retries:
-            return Found(shards, has_retries)
+            return Found(shards, has_retries, limit)
         left_s = self._wait_left_s(begun_s)
         # Until every probe is answered, it is not known whether there is something to read.
         if left_s <= 0 and not self._prober.is_waiting:

@@ -362,7 +362,7 @@ class Coordinator:
                 tasks=(),
                 until_ms=None if run is None else run.until_ms,
                 outages=self._outcomes.outages,
-                delivery_limit=self._outcomes.delivery_limit,
+                delivery_limit=found.delivery_limit,
             ),
             TaskPlan(
                 shards=(),
@@ -379,7 +379,7 @@ class Coordinator:
             shards,
             self._slices(members, now_s, now_ms),
             max_tasks=max_tasks,
-            max_records=max_records,
+            max_records=min(filter(None, (max_records, found.delivery_limit)), default=None),
             turn=number,
             retries=retries,
             in_order=self._retries.in_order,

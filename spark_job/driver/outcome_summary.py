@@ -32,7 +32,7 @@ class OutcomeSummary:
     of retries; the other methods do no I/O.
 
     `outages`: the number of plans in a row, up to the last one, that were outages.
-    `delivery_limit`: the limit for the next plan (`state.plan.Plan`).
+    `delivery_limit`: the limit that the last report sets for the next plan (`state.plan.Plan`).
     """
 
     def __init__(
@@ -191,17 +191,21 @@ class OutcomeSummary:
         """
         return self.outages > 0 and not self._queue.is_empty()
 
+    def search_limit(self, now_ms: int) -> int | None:
+        """Return the delivery limit of a plan that is made now; None without a limit.
+
+        One of the queued records may end the process that gets it. The search for that record lasts
+        while a queued record is due, and ends only if no new records are read meanwhile.
+        """
+        limit = self.delivery_limit
+        return limit if limit is not None and self._queue.is_due(now_ms) else None
+
     def blocks_reading(self, shard_id: str) -> bool:
         """Whether no new records of this shard may be read now."""
         if self._queue.is_empty():  # nearly always true; called for each shard at each poll
             return False
-        # With a delivery limit, one of the last plan's records may end the process that gets it.
-        # The search for that record ends only if no new records are read.
-        return (
-            self.is_outage
-            or self.delivery_limit is not None
-            or self._queue.is_full(shard_id, self._settings.max_unresolved_per_shard)
-        )
+        max_unresolved = self._settings.max_unresolved_per_shard
+        return self.is_outage or self._queue.is_full(shard_id, max_unresolved)
 
     def report(self, now_ms: int) -> dict[str, Any]:
         """Return the outcomes for the progress report. Totals count from the start of this run."""

@@ -399,9 +399,15 @@ class QueryDriver:
     def _planned(
         self, plans: Mapping[str, str], looked_at: Sequence[_Stream], max_records: int | None
     ) -> dict[str, str]:
-        """Make new plans, by stream. The limit of tasks is shared in proportion to the shards."""
+        """Make new plans, by stream. The limit of tasks is shared in proportion to the shards.
+
+        While a stream searches for a record that ends the process, no other stream has records in
+        the batch: they could end it, too, and the search would not end.
+        """
         self._turn += 1
         working = [stream for stream in looked_at if stream.found.is_any]
+        searching = [stream for stream in working if stream.found.delivery_limit is not None]
+        working = searching[:1] or working
         limits = {stream: stream.settings.max_records_per_trigger for stream in working}
         if max_records is not None:
             limits = {

@@ -9,8 +9,8 @@ foreach_batch     1 to 7: opens each stream's report, runs the function, writes 
 stream_part       1 to 7: one stream's part of the batch, and the check of its rows in 5
 batch_frame       4: the batch's source rows on the driver, read once and persisted
 withholding       4: which rows the function does not get: exhausted ones, and blocked ones (pure)
-poison_search     4: which rows it gets after deliveries that never answered, and which ones make a
-                  batch fail as a whole (pure)
+poison_search     4: which records end the process that gets them, and which ones make a batch fail
+                  as a whole (pure)
 batch_run         4: runs the function on the batch, or on parts of it
 tracked_batch     4: `TrackedBatch`, the user's API inside the function; `map_records` on the driver
 record_mapping    4: `map_records` on the executors: calls the function for each record

@@ -161,32 +161,6 @@ class BatchFrame:
         """Return the number of rows. Runs a job over all partitions, and so persists them."""
         return self.rows().count()
 
-    def first_numbers(self, shard_id: str, count: int) -> list[SequenceNumber]:
-        """Return the sequence numbers of a shard's first `count` rows, ascending. Runs a job."""
-        number = _number("sequenceNumber", "subSequenceNumber")
-        rows = self.rows().where(self._shard == shard_id).select(number.alias("number"))
-        found = values(rows.orderBy("number").limit(count), "number")
-        return [SequenceNumber(int(one["sequence"]), one["sub"]) for one in found]
-
-    def first_rows(
-        self, shards: Sequence[str], last: tuple[str, SequenceNumber] | None
-    ) -> BatchFrame:
-        """Return a frame of all rows of `shards`, and of the rows of one more shard, `last`, up to
-        a sequence number. Close it before this frame, from which its rows come.
-        """
-        wanted = self._shard.isin(*shards)
-        if last is not None:
-            shard, until = last
-            text = str(until.sequence)
-            most = F.struct(
-                F.lit(len(text)).alias("length"),
-                F.lit(text).alias("sequence"),
-                F.lit(until.sub).cast("bigint").alias("sub"),
-            )
-            number = _number("sequenceNumber", "subSequenceNumber")
-            wanted |= (self._shard == shard) & (number <= most)
-        return BatchFrame(self.rows().where(wanted), self.rules)
-
     def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """Return the records that these rules withhold. Runs a job."""
         finder = WithheldRowFinder(rules, with_keys=self.rules.on_failure is OnFailure.BLOCK_KEY)

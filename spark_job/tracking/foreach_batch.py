@@ -15,8 +15,8 @@ goes through these steps, and an error in any step fails the batch:
 3. Open the report, with a random token, before the function starts. This voids the report of an
    earlier run of the batch, because the sinks will be written again, perhaps with other outcomes.
    The opening counts as unanswered until step 7, or until the batch fails.
-4. Run the user's function, and collect the failed records. After several unanswered openings, the
-   function gets only a part of the batch (`poison_search`).
+4. Run the user's function, and collect the failed records. After several unanswered openings, all
+   records are queued again instead, for smaller batches (`poison_search`).
 5. Check that the batch's rows are the rows that the tasks have published. If rows are missing
    because their records have expired, the batch ends here, without a report.
 6. Decide on the failed records, and write the dead letters.
@@ -56,6 +56,7 @@ from spark_job.tracking.content_check import BatchContentError, reads_of
 from spark_job.tracking.options import OnExhausted, SparkConnectError
 from spark_job.tracking.outcome_rules import (
     BatchContext,
+    BatchOutcomes,
     decide,
     first_tries,
     is_outage,
@@ -63,13 +64,12 @@ from spark_job.tracking.outcome_rules import (
 )
 from spark_job.tracking.outcomes import FailedRecord, Outcome
 from spark_job.tracking.poison_search import (
+    GROWS_BY,
+    SHRINKS_BY,
+    counted_deaths,
+    deferral,
     died,
-    first_rows,
-    is_searching,
     rows_in,
-    search_step,
-    subset,
-    with_deferred,
 )
 from spark_job.tracking.stream_part import (
     RowsExpiredError,
@@ -90,8 +90,6 @@ if TYPE_CHECKING:
 
     from spark_job.settings import QuerySettings, SourceSettings
     from spark_job.tracking.options import TrackOptions
-    from spark_job.tracking.outcome_rules import BatchOutcomes
-    from spark_job.tracking.poison_search import SearchStep
     from spark_job.tracking.tracked_batch import TrackedBatch
     from spark_job.tracking.withholding import ShardRules
     from state.plan import Plan
@@ -303,25 +301,22 @@ class Tracked:
             for part in parts
             for shard, rules in plan_rules(part.plan, part.states, on_failure).items()
         }
-        with closing(self._batch_frame(frame, rules)) as everything:
-            step = self._search_step(parts, everything)  # 4
-            with (
-                closing(everything if step is None else _given(parts, everything, step)) as batch,
-                closing(self._run(parts, batch, step, batch_id)) as run,
-            ):
+        with closing(self._batch_frame(frame, rules)) as batch:
+            deaths = max(
+                counted_deaths(part.opened.openings, part.plan.delivery_limit) for part in parts
+            )
+            published = _published_rows(parts, batch) if deaths >= 0 else 0
+            if published > 1:
+                self._defer(parts, batch, published)
+                return
+            with closing(self._run(parts, batch, deaths if published else 0, batch_id)) as run:  # 4
                 rows = _checked_rows(parts, run)  # 5
                 # Without results, the function has read no row, so no record can have failed.
                 failed = run.all_failures() if any(part.results for part in parts) else []
                 check_failures(failed, parts)
                 now_ms = self._clock.now_ms()
-                # 6. All letters are written before the first report is complete: a complete report
-                # acks its records, even if writing the letters of another stream fails.
                 decided = [(part, self._decide(part, run, failed, now_ms)) for part in parts]
-                for part, outcomes in decided:
-                    write_letters(part, outcomes.letters, run, self._options)
-                failpoint("dead-letters-written")
-                for part, outcomes in decided:  # 7
-                    self._finish(part, outcomes)
+                self._report(decided, run)
                 if len(failed) < rows:
                     self._succeeded_ms = now_ms
 
@@ -332,50 +327,30 @@ class Tracked:
         )
 
     # 4: the function
-    def _search_step(self, parts: Sequence[StreamPart], batch: BatchFrame) -> SearchStep | None:
-        """The number of records that the function gets in a search for poison; None if there is no
-        search.
-
-        A search first reads the rows of all tasks: their logs determine the order of the rows.
-        """
-        openings = max(part.opened.openings for part in parts)
-        limits = [part.plan.delivery_limit for part in parts]
-        limit = min((limit for limit in limits if limit is not None), default=None)
-        if not is_searching(openings, limit):
-            return None
-        batch.count()
-        for part in parts:
-            part.read_results()
-        rows = sum(rows_in(part.results) for part in parts)
-        if not rows:
-            return None
-        check_rows(batch.content(_firsts(parts)), parts)
-        return search_step(rows, openings, limit)
-
     def _run(
-        self,
-        parts: Sequence[StreamPart],
-        batch: BatchFrame,
-        step: SearchStep | None,
-        batch_id: int,
+        self, parts: Sequence[StreamPart], batch: BatchFrame, deaths: int, batch_id: int
     ) -> BatchRun:
-        """Call the function, unless its only record is poison without attempts left."""
-        poison = None if step is None else self._exhausted_poison(parts, batch, step)
+        """Call the function, unless its only record is poison without attempts left. `deaths`: how
+        many deliveries of the only record count as its attempts.
+        """
+        poison = self._exhausted_poison(parts, batch, deaths) if deaths > 0 else None
         if poison is not None:
             return BatchRun(batch, failures={poison.message_id: poison})
+        # If the search has read the frame, the frame would not show whether the function reads it.
+        batch.close()
         return run_batch(self._process, batch, batch_id, bisect=self._options.bisect)
 
     def _exhausted_poison(
-        self, parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep
+        self, parts: Sequence[StreamPart], batch: BatchFrame, deaths: int
     ) -> FailedRecord | None:
         """The only record of the batch, if its deliveries have ended the process so often that it
         has no attempts left.
         """
-        ids = batch.message_ids() if step.unanswered else []
+        ids = batch.message_ids()
         if not ids:  # the only record is withheld for another reason
             return None
         record = FailedRecord.of(ids[0], Outcome.EXHAUSTED)
-        attempts = record.attempt - 1 + step.unanswered
+        attempts = record.attempt - 1 + deaths
         known = (
             row
             for part in parts
@@ -389,16 +364,35 @@ class Tracked:
         )
         if not self._options.policy.retry.exhausted(attempts, first_ms, self._clock.now_ms()):
             return None
-        times = "once" if step.unanswered == 1 else f"{step.unanswered} times"
+        times = "once" if deaths == 1 else f"{deaths} times"
         reason = f"its process ended without an answer, {times}"
         return dataclasses.replace(record, attempt=attempts + 1, reason=reason)
+
+    def _defer(self, parts: Sequence[StreamPart], batch: BatchFrame, rows: int) -> None:
+        """Queue all records again, for smaller batches."""
+        limit = max(1, rows // SHRINKS_BY)
+        log.warning(
+            "batches %s: when these records were delivered before, the job did not report "
+            "whether they succeeded or failed. The %d records are queued for redelivery, first "
+            "in batches of at most %d",
+            ", ".join(part.plan.plan_id for part in parts),
+            rows,
+            limit,
+        )
+        now_ms = self._clock.now_ms()
+        reports = (deferral(part.plan, part.results, part.states, limit) for part in parts)
+        decided = [
+            (part, BatchOutcomes(report=replace(report, done_ms=now_ms), letters=()))
+            for part, report in zip(parts, reports, strict=True)
+        ]
+        self._report(decided, BatchRun(batch))
 
     # 6: the decision
     def _decide(
         self, part: StreamPart, run: BatchRun, failed: Sequence[FailedRecord], now_ms: int
     ) -> BatchOutcomes:
         own = part.own_failures(failed)
-        slices, reads = part.plan.slices, part.reads
+        slices, reads, limit = part.plan.slices, part.reads, part.plan.delivery_limit
         context = BatchContext(
             policy=self._options.policy,
             slices=slices,
@@ -411,6 +405,7 @@ class Tracked:
             now_ms=now_ms,
             random=Random(part.plan.plan_id),  # noqa: S311  # jitter; a repeated batch draws the same
             whole=mode_of(part.plan, part.settings) == RAW,
+            next_limit=None if limit is None else limit * GROWS_BY,
         )
         if not part.states and nothing_succeeded(own, context.records):
             # Earlier failures may show an outage. The states are read here only, because a batch
@@ -419,62 +414,40 @@ class Tracked:
         # In an outage, neighbours are queued as one range, which needs the order of the rows.
         return decide(run.with_ordinals(own) if is_outage(own, context) else own, context)
 
-    # 7: the end of the report
-    def _finish(self, part: StreamPart, outcomes: BatchOutcomes) -> None:
-        count = sum(letter.records for letter in outcomes.letters)
-        drops = self._options.on_exhausted is OnExhausted.DROP
-        report = replace(
-            outcomes.report,
-            tasks=tuple(sorted(part.results)),
-            dropped=count if drops else 0,
-            dead_lettered=0 if drops else count,
-        )
-        if part.subset is not None:
-            report = with_deferred(report, part.subset)
-        if mode_of(part.plan, part.settings) == RAW:
-            report = report.of_whole_records
-        with naming(part.settings):
-            part.store.reports.finish(part.opened, report)
+    # 6 and 7: the letters, and the end of the report
+    def _report(self, decided: Sequence[tuple[StreamPart, BatchOutcomes]], run: BatchRun) -> None:
+        """Write all letters before the first report is complete: a complete report acks its
+        records, even if writing the letters of another stream fails.
+        """
+        for part, outcomes in decided:
+            write_letters(part, outcomes.letters, run, self._options)
+        failpoint("dead-letters-written")
+        for part, outcomes in decided:
+            count = sum(letter.records for letter in outcomes.letters)
+            drops = self._options.on_exhausted is OnExhausted.DROP
+            report = replace(
+                outcomes.report,
+                tasks=tuple(sorted(part.results)),
+                dropped=count if drops else 0,
+                dead_lettered=0 if drops else count,
+            )
+            if mode_of(part.plan, part.settings) == RAW:
+                report = report.of_whole_records
+            with naming(part.settings):
+                part.store.reports.finish(part.opened, report)
 
 
-def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> BatchFrame:
-    """Return the frame of the records that the function gets: the first `step.records` records,
-    stream by stream. Sets the subset and the results of each part.
+def _published_rows(parts: Sequence[StreamPart], batch: BatchFrame) -> int:
+    """Read the rows of all tasks, so that their logs are complete, check them, and return their
+    number.
     """
-    left, records = step.records, sum(rows_in(part.results) for part in parts)
-    shards: list[str] = []
-    last: tuple[str, SequenceNumber] | None = None
+    batch.count()
     for part in parts:
-        rows = rows_in(part.results)
-        if rows <= left:
-            shards += map(part.in_batch, part.reads)
-            left -= rows
-            continue
-        chosen, numbers = None, []
-        if left:
-            chosen = first_rows(part.results, left)
-            cut_shard = part.in_batch(chosen.last)
-            shards += map(part.in_batch, chosen.shards)
-            # One record more, if there is one: the first record that is deferred.
-            numbers = batch.first_numbers(cut_shard, chosen.rows + 1)
-            last = cut_shard, numbers[chosen.rows - 1]
-            left = 0
-        given = subset(chosen, numbers, part.plan, part.results, part.states)
-        # The limit of the next plan counts the rows of all streams, like this one.
-        part.subset = dataclasses.replace(given, records=step.records)
-        part.results = given.results
-    if step.records < records:
-        log.warning(
-            "batches %s: when these records were delivered before, the job did not report "
-            "whether they succeeded or failed. The function therefore gets only the first %d of "
-            "%d records. The other records are queued for redelivery",
-            ", ".join(part.plan.plan_id for part in parts),
-            step.records,
-            records,
-        )
-    # A new frame, even if it has all rows: the search has read `batch`, so `batch` would not show
-    # whether the function has read its rows.
-    return batch.first_rows(shards, last)
+        part.read_results()
+    rows = sum(rows_in(part.results) for part in parts)
+    if rows:
+        check_rows(batch.content(_firsts(parts)), parts)
+    return rows
 
 
 def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
@@ -484,10 +457,10 @@ def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
     Blocks on ZooKeeper, and on a Spark job unless the function has counted the rows.
     """
     for part in parts:
-        if not run.has_read:
-            part.results, part.subset = {}, None  # so that the report names no task
-        elif part.subset is None:  # otherwise they were read before the function was called
+        if run.has_read:
             part.read_results()
+        else:
+            part.results = {}  # so that the report names no task
     tasks = [part.first_task + task for part in parts for task in part.results]
     are_all = len(tasks) == sum(len(part.plan.tasks) for part in parts)
     content = run.content(_firsts(parts), tasks, are_all=are_all)

@@ -115,6 +115,7 @@ class BatchContext:
       `first_tries`.
     - `succeeded_ms`: when a record of an earlier batch of this query run last succeeded, or None.
     - `whole`: the batch's new records were delivered without unpacking aggregates.
+    - `next_limit`: the delivery limit of the next plan (`poison_search`), or None.
     - `random` draws the jitter. The plan is its seed, so a repeated batch draws the same values.
     """
 
@@ -129,6 +130,7 @@ class BatchContext:
     now_ms: int
     random: Random
     whole: bool = False
+    next_limit: int | None = None
 
     def retries_of(self, shard_id: str) -> Sequence[PlannedRetry]:
         """Return the planned retries of a shard, ascending."""
@@ -245,6 +247,7 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
             queued.setdefault(record.shard_id, []).append((record, decision))
     report = PlanReport(
         unresolved={shard: tuple(decider.merged(rows)) for shard, rows in sorted(queued.items())},
+        delivery_limit=context.next_limit,
         outage=decider.outage,
         failed=sum(
             record.outcome not in (Outcome.BLOCKED, Outcome.EXHAUSTED) for record in records

@@ -4,19 +4,18 @@ that make a batch function raise. Pure.
 **A record that ends the process.** If the process dies, the batch leaves no trace except the number
 of openings of its report (`state.report.OpenReport`): an opening without an answer ended with the
 process, for whatever reason. One or two may have any cause, such as a deployment or a lost machine,
-so the batch is delivered unchanged. From the third unanswered opening on, the function gets only
-the first records of the batch: a quarter of the records of the previous delivery. The other records
-are deferred: they were not tried, and are queued again unchanged. The tasks' logs determine the
-order of the rows, so each replay starts with the same records.
+so the batch is delivered unchanged. After the second unanswered opening, the function is not called
+for the batch. All of its records are deferred: they were not tried, and are queued again unchanged.
+The report limits the next plan to a quarter of them.
 
-Eventually a delivery is answered, because it does not contain the record, or a single record is
-left whose deliveries are never answered. Each delivery of that single record counts as one of its
-attempts. When it has no attempts left, it is dead-lettered without another delivery.
+With a limit, a plan has only queued records, and no new ones (`driver.backlog`). So the search
+covers a set that only shrinks. A limited plan whose delivery is not answered is deferred, too, and
+the limit shrinks to a quarter of its records. If the delivery is answered, the next plan gets twice
+as many records, and so on. The search is over when no queued record is due.
 
-A batch that was answered for only a part of its records says so in its report. The next plan gives
-the function at most twice as many records, the plan after that four times as many, and so on, until
-no record is deferred. No new records are read until then (`driver.stream_plans`), so the search
-covers a set that only shrinks.
+Eventually a single record is left whose deliveries are never answered. Each delivery of that single
+record counts as one of its attempts. When it has no attempts left, it is dead-lettered without
+another delivery.
 
 **A record that makes the function raise** (`bisect`). The search starts when the whole batch has
 failed. It halves each failed part and runs the halves: level by level down to eighths, then part by
@@ -38,22 +37,21 @@ A sink that is down must not be mistaken for poison:
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
-from state.plan import RangePart, ShardReadResult, rest_of_range, retries_read
+from spark_job.tracking.content_check import reads_of
+from state.plan import retries_read
+from state.report import PlanReport
 from state.shard_state import UnresolvedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from state.plan import Plan, PlannedRetry, TaskResult
-    from state.report import PlanReport
-    from state.sequence_number import SequenceNumber
+    from state.plan import Plan, TaskResult
     from state.shard_state import ShardState
 
 MIN_RECORDS_FOR_EIGHTHS = 16
@@ -61,8 +59,8 @@ _EIGHTHS_DEPTH = 3
 _MOST_FAILED_EIGHTHS = 4
 Part = tuple[int, int]
 """A range of positions, without its end."""
-UNLIMITED_OPENINGS = 2
-_QUARTER = 2  # bits
+UNCOUNTED_OPENINGS = 2
+SHRINKS_BY, GROWS_BY = 4, 2
 # Spark 4's messages when a Python worker or an executor has died, or Java has run out of memory.
 _DEATHS = (
     "Python worker exited unexpectedly",
@@ -75,55 +73,11 @@ _DEATHS = (
 _DEAD_JVM = "Py4JNetworkError"
 
 
-class SearchStep(NamedTuple):
-    """The number of records that the function gets, and the number of earlier unanswered deliveries
-    of a single record, which count as its attempts.
+def counted_deaths(openings: int, limit: int | None) -> int:
+    """Return how many unanswered openings of a batch there are besides those that may have any
+    cause; negative if there are fewer. `limit`: the plan's delivery limit.
     """
-
-    records: int
-    unanswered: int
-
-
-class FirstRows(NamedTuple):
-    """The first rows of a stream: all rows of `shards`, then the first `rows` of shard `last`."""
-
-    shards: tuple[str, ...]
-    last: str
-    rows: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchSubset:
-    """The records of a stream that the function gets, if it does not get all records.
-
-    - `records`: the number of these records.
-    - `results`: the tasks' results, cut to these records.
-    - `deferred`: the other records that were read, by shard, in the form in which they are queued.
-    """
-
-    records: int
-    results: dict[int, TaskResult]
-    deferred: dict[str, tuple[UnresolvedRecord, ...]]
-
-
-def is_searching(openings: int, planned: int | None) -> bool:
-    """Whether the function may get only a part of a batch, after this number of unanswered
-    openings. `planned`: the plan's own limit.
-    """
-    return planned is not None or openings >= UNLIMITED_OPENINGS
-
-
-def search_step(records: int, openings: int, planned: int | None) -> SearchStep:
-    """Return the next delivery of a batch of `records`, after `openings` unanswered openings."""
-    forgiven = UNLIMITED_OPENINGS if planned is None else 1
-    before = [_records_at(records, opening, planned) for opening in range(forgiven, openings)]
-    return SearchStep(_records_at(records, openings, planned), before.count(1))
-
-
-def _records_at(records: int, openings: int, planned: int | None) -> int:
-    most = records if planned is None else min(records, planned)
-    quarters = openings if planned is not None else max(0, openings - UNLIMITED_OPENINGS + 1)
-    return min(records, max(1, most >> (_QUARTER * quarters)))
+    return openings - (UNCOUNTED_OPENINGS if limit is None else min(1, limit - 1))
 
 
 def rows_in(results: Mapping[int, TaskResult]) -> int:
@@ -131,162 +85,39 @@ def rows_in(results: Mapping[int, TaskResult]) -> int:
     return sum(read.count + read.retry_rows for task in results.values() for read in task.shards)
 
 
-def first_rows(results: Mapping[int, TaskResult], count: int) -> FirstRows:
-    """Return the first `count` rows, in the order of the tasks, of their shards, and of the
-    sequence numbers. `count`: at least one, and at most all rows.
+def deferral(
+    plan: Plan, results: Mapping[int, TaskResult], states: Mapping[str, ShardState], limit: int
+) -> PlanReport:
+    """Return the report of a batch whose records were not tried: they are queued again, and the
+    next plan has at most `limit` of them. A retry stays as it is in `states`.
     """
-    shards: list[str] = []
-    left = count
-    for read in (read for _, task in sorted(results.items()) for read in task.shards):
-        rows = read.count + read.retry_rows
-        if rows >= left:
-            return FirstRows(tuple(shards), read.shard_id, left)
-        if rows:
-            shards.append(read.shard_id)
-            left -= rows
-    raise ValueError(f"the tasks have published fewer rows than {count}")
-
-
-def subset(
-    chosen: FirstRows | None,
-    numbers: Sequence[SequenceNumber],
-    plan: Plan,
-    results: Mapping[int, TaskResult],
-    states: Mapping[str, ShardState],
-) -> BatchSubset:
-    """Cut the results of a stream to these first rows (None: to no row), and queue the other rows.
-
-    `numbers`: the sequence numbers of the first `chosen.rows` rows of shard `chosen.last`, and of
-    one row more if the shard has one.
-    """
-    shards, last, rows = chosen or FirstRows((), "", 0)
     planned = plan.slices
     deferred: dict[str, tuple[UnresolvedRecord, ...]] = {}
-
-    def given(read: ShardReadResult) -> ShardReadResult:
-        shard = read.shard_id
-        if shard in shards:
-            return read
-        own = numbers if shard == last else ()
-        cut = _Cut(
-            read,
-            planned[shard].retries if shard in planned else (),
-            own[:rows],
-            own[rows] if len(own) > rows else None,
-        )
-        if rest := tuple(cut.deferred(states.get(shard))):
-            deferred[shard] = rest
-        return cut.given()
-
-    cut_results = {
-        task: replace(result, shards=tuple(map(given, result.shards)))
-        for task, result in results.items()
-    }
-    return BatchSubset(records=rows_in(cut_results), results=cut_results, deferred=deferred)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """The rows of one shard, of which the first ones are given: those of `numbers`. `following` is
-    the number of the row after them.
-    """
-
-    read: ShardReadResult
-    planned: Sequence[PlannedRetry]
-    numbers: Sequence[SequenceNumber]
-    following: SequenceNumber | None
-
-    def given(self) -> ShardReadResult:
-        """Return the read, cut to the rows that the function gets. Expired retries stay in it,
-        because they have no rows. A range's expired records stay if the function gets one of the
-        range's rows.
-        """
-        read = self.read
-        new = (
-            0 if read.first is None or read.last is None else self._given_in(read.first, read.last)
-        )
-        done = self._retries_done()
-        part = self._part_of(self.planned[done]) if done < len(self.planned) else None
-        seen = {retry.first for retry in self.planned[: done + (part is not None)]}
-        return replace(
-            read,
-            first=read.first if new else None,
-            last=self.numbers[-1] if new else None,
-            count=new,
-            retry_rows=len(self.numbers) - new,
-            retries_done=done,
-            retries_short=tuple(one for one in read.retries_short if one.first in seen),
-            retry_part=part,
-        )
-
-    def deferred(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
-        """Yield the records that the function does not get. A retry stays as it is in `state`."""
-        stored = {} if state is None else {one.first: one for one in state.unresolved}
-        for found in retries_read(self.planned, self.read):
-            if found.is_gone or not self._defers(found.last):
-                continue
-            retry = found.retry
-            known = stored.get(retry.first) or UnresolvedRecord(
-                first=retry.first, last=retry.end, attempts=retry.attempts, due_ms=0
+    for shard, read in reads_of(results).items():
+        stored = {one.first: one for one in states[shard].unresolved} if shard in states else {}
+        left: list[UnresolvedRecord] = []
+        for found in retries_read(planned[shard].retries if shard in planned else (), read):
+            first, attempts = found.retry.first, found.retry.attempts
+            known = stored.get(first) or UnresolvedRecord(
+                first=first, last=found.last, attempts=attempts, due_ms=0
             )
-            # A range's expired records are dead-lettered once the function gets one of its records.
-            is_begun = self._given_in(retry.first, found.last) > 0
-            count = found.found + (0 if is_begun else found.missing)
-            yield self._rest(replace(known, last=found.last, count=count))
-        first, last, count = self.read.first, self.read.last, self.read.count
+            # Of a range that was read in part, settling queues the rest.
+            left.append(replace(known, last=found.last, count=found.found + found.missing))
         # Without a count, the read has only aggregates without a user record of this shard.
-        if count and first is not None and last is not None and self._defers(last):
-            yield self._rest(
+        if read.count and read.first is not None and read.last is not None:
+            left.append(
                 UnresolvedRecord(
-                    first=first, last=last, count=count, attempts=0, due_ms=0, blocked=True
+                    first=read.first,
+                    last=read.last,
+                    count=read.count,
+                    attempts=0,
+                    due_ms=0,
+                    blocked=True,
                 )
             )
-
-    def _defers(self, last: SequenceNumber) -> bool:
-        """Whether some row of a read that ends at this number is deferred."""
-        return not self.numbers or (self.following is not None and self.following <= last)
-
-    def _rest(self, read: UnresolvedRecord) -> UnresolvedRecord:
-        """Return the deferred part of a read."""
-        given = self._given_in(read.first, read.last)
-        following = read.first if self.following is None else self.following
-        return rest_of_range(read, following if given else read.first, read.count - given)
-
-    def _given_in(self, first: SequenceNumber, last: SequenceNumber) -> int:
-        return bisect_right(self.numbers, last) - bisect_left(self.numbers, first)
-
-    def _retries_done(self) -> int:
-        """Return how many of the planned retries, from the first on, are given whole or expired."""
-        for index, retry in enumerate(self.planned[: self.read.retries_done]):
-            if retry.first not in self.read.retries_gone and self._defers(retry.end):
-                return index
-        return self.read.retries_done
-
-    def _part_of(self, retry: PlannedRetry) -> RangePart | None:
-        """Return the part of a range that the function gets; None if it gets no record of it."""
-        count = self._given_in(retry.first, retry.end)
-        if not count:
-            return None
-        until = self.numbers[bisect_right(self.numbers, retry.end) - 1]
-        return RangePart(last=until, rest=self.following or until, count=count)
-
-
-def with_deferred(report: PlanReport, given: BatchSubset) -> PlanReport:
-    """Return the report of a batch of which the function got only a subset. The other records stay
-    unresolved.
-    """
-    if not given.deferred:
-        return report
-    failed = report.unresolved
-    unresolved = {
-        shard: tuple(
-            sorted(
-                (*failed.get(shard, ()), *given.deferred.get(shard, ())), key=lambda row: row.first
-            )
-        )
-        for shard in sorted(failed.keys() | given.deferred.keys())
-    }
-    return replace(report, unresolved=unresolved, delivery_limit=2 * given.records)
+        if left:
+            deferred[shard] = tuple(left)
+    return PlanReport(unresolved=deferred, delivery_limit=limit)
 
 
 def died(error: BaseException) -> bool:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
     from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.outcomes import FailedRecord
-    from spark_job.tracking.poison_search import BatchSubset
     from state.plan import Plan, ShardReadResult, TaskResult
     from state.report import OpenReport
     from state.sequence_number import SequenceNumber
@@ -43,9 +42,8 @@ class StreamPart:
 
     - `states`: the shard states; empty if nothing depends on them.
     - `first_task`: the number of the batch's tasks before the tasks of this part.
-    - `results`: the published results, by task; with a `subset`, cut to its rows. Empty before they
-      are read, and if the function has read no row.
-    - `subset`: the records that the function gets, if a search for poison defers other records.
+    - `results`: the published results, by task. Empty before they are read, and if the function has
+      read no row.
     """
 
     settings: SourceSettings
@@ -55,7 +53,6 @@ class StreamPart:
     states: Mapping[str, ShardState]
     first_task: int
     results: Mapping[int, TaskResult] = field(default_factory=dict)
-    subset: BatchSubset | None = None
 
     @property
     def reads(self) -> dict[str, ShardReadResult]:

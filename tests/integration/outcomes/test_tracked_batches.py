@@ -443,16 +443,21 @@ def test_a_record_that_ends_its_process_is_found_among_the_rows_of_all_streams(
     tracked_batches: TrackedBatches, stream: StreamUnderTest
 ) -> None:
     """From the third delivery on, the function gets the first rows, stream by stream. The others
-    are queued again for the stream that they are of.
+    are queued again for the stream that they are of. Until the record is found, no stream's new
+    records are read.
     """
     both = put_on_both(stream, *"abcdefgh")
-    killer = (STREAM, "d")
+    killer, new = (STREAM, "d"), [(CLICKS, "new"), (STREAM, "new")]
     given: list[int] = []
     done: list[tuple[str, str]] = []
 
     def process(batch: TrackedBatch) -> None:
         texts = texts_of(batch)
         given.append(len(texts))
+        if len(given) == 3:
+            for name, _ in new:
+                put(stream, name, ["new"])
+        assert tracked_batches.letters or not {*new} & {*texts}
         if killer in texts:
             raise RuntimeError("Python worker exited unexpectedly")
         done.extend(texts)
@@ -464,7 +469,7 @@ def test_a_record_that_ends_its_process_is_found_among_the_rows_of_all_streams(
             continue
         break
     assert given[:3] == [16, 16, 4]
-    assert sorted(done) == [one for one in both if one != killer]
+    assert sorted(done) == sorted({*both, *new} - {killer})
     (letter,) = tracked_batches.letters
     assert (letter.stream_name, letter.data) == (STREAM, b"d")
     assert str(letter.reason).startswith("its process ended without an answer")

@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from scheme.record import KPL_MAGIC
-from spark_job.tracking.poison_search import (
-    first_rows,
-    is_searching,
-    rows_in,
-    search_step,
-    subset,
-    with_deferred,
-)
+from spark_job.tracking.poison_search import counted_deaths, deferral
 from state.plan import PlannedRetry, PlanStatus
 from state.report import OnFailure, OutcomePolicy, PlanReport
 from state.retry_policy import RetryPolicy
@@ -36,7 +29,6 @@ from state.shard_state import UnresolvedRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_job.tracking.poison_search import BatchSubset
     from state.plan import Plan, ShardReadResult, TaskResult
     from state.shard_state import ShardState
     from state.znodes.topics import StoreTopics
@@ -152,20 +144,19 @@ class PlayedOutcomes:
             held = _ids_by_shard(rows)
             ends = {end.shard_id: end for task in seen.values() for end in task.shards}
             states = {shard: stored.state for shard, stored in store.shard_states.load().items()}
-            part = _first_part(rows, seen, plan, states, opened.openings)
-            if part is not None:
-                rows = _by_shard(rows, seen)[: part.records]
-                ends = {end.shard_id: end for task in part.results.values() for end in task.shards}
+            deaths = counted_deaths(opened.openings, plan.delivery_limit)
             known_gone = len(self.gone)
-            batch = _Batch(self, plan, ends, states)
-            attempts = _attempts_that_ended(seen, plan, opened.openings)
-            if attempts and self.policy.retry.exhausted(attempts + rows[0]["attempt"] - 1, None, 0):
-                batch.write_letter(rows[0], attempts, ENDED)
-                rows = []
-            good = [row for row in rows if batch.accept(row)]
-            report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(seen)))
-            if part is not None:
-                report = with_deferred(report, part)
+            if deaths >= 0 and len(rows) > 1:
+                batch, good = _Batch(self, plan, {}, states), []
+                report = deferral(plan, seen, states, limit=max(1, len(rows) // 4))
+            else:
+                batch = _Batch(self, plan, ends, states)
+                if deaths > 0 and rows and self._is_exhausted(deaths, rows[0]):
+                    batch.write_letter(rows[0], deaths, ENDED)
+                    rows = []
+                good = [row for row in rows if batch.accept(row)]
+                report = batch.report(len(rows))
+            report = msgspec.structs.replace(report, tasks=tuple(sorted(seen)))
             if plan.aggregated_records == "raw":
                 report = report.of_whole_records
             self.letters += batch.letters
@@ -181,6 +172,9 @@ class PlayedOutcomes:
             )
             on_step("reported")
             return good
+
+    def _is_exhausted(self, deaths: int, row: Row) -> bool:
+        return self.policy.retry.exhausted(deaths + row["attempt"] - 1, None, 0)
 
     def _processed_before(self, store: StoreTopics, rows: Sequence[Row]) -> list[Row] | None:
         """The rows that a closed plan with a done report has processed, if they are the rows of
@@ -215,41 +209,11 @@ class Resolved(NamedTuple):
     gone: list[tuple[str, SequenceNumber, SequenceNumber]]
 
 
-def _first_part(
-    rows: Sequence[Row],
-    ends: Mapping[int, TaskResult],
-    plan: Plan,
-    states: Mapping[str, ShardState],
-    openings: int,
-) -> BatchSubset | None:
-    """The part of the batch that the function is given; None if it is given all of it."""
-    if not rows or not is_searching(openings, plan.delivery_limit):
-        return None
-    order = first_rows(ends, search_step(len(rows), openings, plan.delivery_limit).records)
-    numbers = [number_of(row) for row in rows if row["shardId"] == order.last]
-    return subset(order, numbers[: order.rows + 1], plan, ends, states)
-
-
 def _ids_by_shard(rows: Sequence[Row]) -> dict[str, list[str]]:
     ids: dict[str, list[str]] = {}
     for row in rows:
         ids.setdefault(row["shardId"], []).append(row["messageId"])
     return ids
-
-
-def _by_shard(rows: Sequence[Row], ends: Mapping[int, TaskResult]) -> list[Row]:
-    """The rows in the order of the ends: shard by shard, whatever the order of a task's log."""
-    shards = [end.shard_id for _, task in sorted(ends.items()) for end in task.shards]
-    place = {shard: at for at, shard in enumerate(shards)}
-    return sorted(rows, key=lambda row: place[row["shardId"]])
-
-
-def _attempts_that_ended(ends: Mapping[int, TaskResult], plan: Plan, openings: int) -> int:
-    """How often the only record of the batch's part was delivered without an answer."""
-    rows = rows_in(ends)
-    if not rows or not is_searching(openings, plan.delivery_limit):
-        return 0
-    return search_step(rows, openings, plan.delivery_limit).unanswered
 
 
 def _seen(ends: Mapping[int, TaskResult], rows: Sequence[Row]) -> dict[int, TaskResult] | None:
@@ -416,8 +380,10 @@ class _Batch:
             queued.sort(key=lambda one: one.first)
             if queued:
                 unresolved[shard] = tuple(queued)
+        limit = self.plan.delivery_limit
         return PlanReport(
             unresolved=unresolved,
+            delivery_limit=None if limit is None else 2 * limit,
             outage=outage,
             failed=failed,
             dead_lettered=len(self.letters) - self.expired_letters + self.missing,

@@ -75,8 +75,6 @@ PART = RangePart(last=seq(20), rest=seq(25), count=2)
         ({"retries_done": 1}, [1], [0], [ALONE]),
         ({"retries_done": 2}, [1, 4], [0, 0], [ALONE, replace(RANGE, max_records=None)]),
         ({"retries_done": 2, "retries_gone": (seq(5), seq(10))}, [0, 0], [1, 4], []),
-        # a later one may be known to be gone before it was read
-        ({"retries_done": 0, "retries_gone": (seq(10),)}, [0], [4], []),
         (
             {"retries_done": 2, "retries_short": (ShortRange(first=seq(10), missing=3),)},
             [1, 1],
