@@ -43,6 +43,7 @@ class SpoutCommitter:
         # and since when.
         self._seen_stall: tuple[str | None, int] = (None, 0)
         self._stalled_since_ms = 0
+        self._verified_step_ms = VERIFIED_STEP_MS
 
     def step(self) -> float:
         """Commit. Returns the seconds until the next commit."""
@@ -110,6 +111,7 @@ class SpoutCommitter:
         """Commit for the last time, and store whether the end is clean. Returns whether it
         succeeded. An outage of the store is not waited for.
         """
+        self._verified_step_ms = 1  # the next start may come after most of the retention
         if in_order:
             with self._scheduler.changed:
                 self._scheduler.rotation.isolation.withdraw()
@@ -188,6 +190,6 @@ class SpoutCommitter:
         is_same = replace(after, verified_until_ms=known_ms) == before.state
         later_ms = (after.verified_until_ms or 0) - (known_ms or 0)
         # It is below 0 if the first read of a shard has set the time back.
-        if is_same and 0 <= later_ms < VERIFIED_STEP_MS:
+        if is_same and 0 <= later_ms < self._verified_step_ms:
             return None
         return StateChange(before=before, after=after)

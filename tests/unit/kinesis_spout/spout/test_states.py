@@ -326,6 +326,17 @@ def test_a_spout_that_runs_once_a_day_stores_that_its_idle_shard_was_read(
         one.clock.advance(20 * HOUR_S)
 
 
+def test_an_orderly_end_stores_the_last_tip_however_short_ago_the_tip_before_it_was(
+    one: SimulatedJob,
+) -> None:
+    """The next start may come after most of the retention."""
+    for hours in (0.9, 23.9, 0):
+        spout = SteppedSpout(one)
+        spout.fetch()
+        spout.spout.close()
+        one.clock.advance(hours * HOUR_S)
+
+
 def test_a_spout_that_is_overtaken_by_the_retention_stops_before_the_gap(
     one: SimulatedJob,
 ) -> None:
