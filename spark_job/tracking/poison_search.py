@@ -77,6 +77,8 @@ def counted_deaths(openings: int, limit: int | None) -> int:
     """Return how many unanswered openings of a batch there are besides those that may have any
     cause; negative if there are fewer. `limit`: the plan's delivery limit.
     """
+    if not openings:
+        return -1  # also with a limit of 1: a record may have several rows, as an aggregate has
     return openings - (UNCOUNTED_OPENINGS if limit is None else min(1, limit - 1))
 
 
