@@ -397,21 +397,18 @@ class ShardCatalog:
 
     # retention ------------------------------------------------------------------------------------
     def check_retention(self, shards: Sequence[str]) -> None:
-        """Report shards whose records may have expired unread, each once until it is read on. A
-        no-op before the first `describe`.
+        """Report shards whose records may have expired unread, each once until it is read on: of
+        these shards, and of those that are not listed. A no-op before the first `describe`.
 
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
         if self.stream.retention_ms is None:
             return
         states, wanted = self.states, self.view.wanted
-        others = [
-            shard
-            for shard, state in wanted.states.items()
-            if shard in wanted.listed and not state.end_was_read
-        ]
+        others = [shard for shard, state in wanted.states.items() if not state.end_was_read]
+        # A shard that is not listed is never read, and its children wait for it.
         self.loss.check_retention(
-            shards,
+            [*shards, *wanted.vanished()],
             {shard: self._verified(states[shard].state) for shard in {*shards, *others}},
             retention_ms=self.stream.retention_ms,
         )

@@ -171,8 +171,8 @@ class DataLossDetector:
         return alone
 
     def vanished(self, lineage: ShardLineage, listing: Listing) -> list[str]:
-        """Report and return shards that vanished before their ends were read. The caller gives
-        them up.
+        """Return shards that vanished before their ends were read, and report those of which
+        `check_retention` has reported no loss. The caller gives them up.
 
         Two listings of an ACTIVE stream, at least `lasting_s` apart, and all between them must
         leave the shard out: while a stream is UPDATING the list may be incomplete.
@@ -180,10 +180,10 @@ class DataLossDetector:
         vanished = lineage.vanished() if listing.is_active else ()
         missing = self._missing.note(vanished, listing.listed_s)
         gone = [shard for shard in missing if not is_there(self._client, shard)]
-        if gone:
+        if new := [shard for shard in gone if shard not in self._reported]:
             self.report(
                 f"Kinesis no longer lists shards of stream {self._stream} that were not read to "
-                f"their ends: {_with_positions(gone, lineage.states, self._horizon_ms())}"
+                f"their ends: {_with_positions(new, lineage.states, self._horizon_ms())}"
             )
         return gone
 

@@ -302,6 +302,21 @@ def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(
     assert said.startswith(f"records may be lost: shards of stream {STREAM} were not read")
 
 
+def test_a_closed_shard_that_expired_unread_is_reported_before_it_is_proven_gone(
+    one: SimulatedJob,
+) -> None:
+    """Its children wait for it, so a short run would read nothing and tell nobody."""
+    reading(one).spout.close()
+    one.fake.split(STREAM, shard(0))
+    one.clock.advance(30 * HOUR_S)
+    with pytest.raises(DataLossError, match=rf"retention of 24 h: {shard(0)}"):
+        SteppedSpout(one)
+    one.put(1)
+    spout = SteppedSpout(one, fail_on_data_loss=False)
+    found = [emission for _ in range(10) for emission in spout.after(10.0).pump(1)]
+    assert len(found) == len(losses(one)) == 1
+
+
 def killed_after_a_commit(spout: SteppedSpout) -> None:
     """A page comes between the commit and the next listing, as it nearly always does."""
     spout.step("commit")
