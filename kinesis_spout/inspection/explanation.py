@@ -209,7 +209,7 @@ _TEXT = """
     [!is_gone] records of shard {shard} may have expired unread
     the unread records arrived from {from_at_ms} to {to_at_ms}
     [is_gone] right after a split or merge, the stream's list of shards may be out of date
-    [!is_gone] the job has read only records of the shard that arrived more than {age_ms} ago
+    [!is_gone] the job has read the shard only up to {age_ms} ago
     [!is_gone] the stream keeps records for {retention_ms}
     [!is_gone] first change: raise the stream's retention before more unread records expire
     [is_gone] first look: run this command again in a minute. If the stream still does not list the

@@ -119,10 +119,11 @@ def records_expired(look: Look, shard_id: str) -> Found | None:
     if not is_gone and not _has_lapsed(look, shard_id):
         return None
     is_dated = since_ms is not None and since_ms < horizon_ms
-    if is_gone:
-        then = Next.END if now.stored.owners and not now.stored.paused else Next.JOB
+    if is_gone or look.keeps_up(shard_id):
+        is_read = now.stored.owners and not now.stored.paused and not is_down(look, shard_id)
+        then = Next.END if is_read else Next.JOB
     else:
-        then = Next.END if look.keeps_up(shard_id) else Next.BELOW
+        then = Next.BELOW
     lost = tuple(
         one
         for one in (now.shard_ids if now.was_spout else ())

@@ -225,6 +225,11 @@ TABLE: list[tuple[Look, str]] = [
         "records expired > unread > not running [end=unknown] -> change: raise the stream's",
     ),
     (
+        look(ONE, LAPSED, tips=TIP, owners=()),
+        "records expired > not running [end=unknown] -> change: raise the stream's",
+    ),
+    (look(ONE, LAPSED, tips=TIP, paused=True), "records expired > paused -> resume: end the pause"),
+    (
         look(listed(0, closed=True), listed(1, 0), state(0), state(1, after(0), 0), owners=()),
         "waits for parents > unread > not running [end=unknown]",
     ),
