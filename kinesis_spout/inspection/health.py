@@ -126,6 +126,14 @@ class Look:
         """Records that arrived before this time have expired."""
         return self.now.now_ms - self.now.stream.retention_ms
 
+    @property
+    def expired_until_ms(self) -> int:
+        """The same time, or a later one: of what arrived before it, more may have expired while the
+        retention was shorter.
+        """
+        known = self.now.stored.identity
+        return max(self.horizon_ms, 0 if known is None else known.expired_ms)
+
     # one shard ------------------------------------------------------------------------------------
     def phase(self, shard_id: str) -> ShardPhase:
         """The shard's phase, the open plan's reads included."""
@@ -389,7 +397,7 @@ class Look:
     def has_lapsed(self, shard_id: str) -> bool:
         """Whether records may have expired unread. No answer of the service shows what is gone."""
         verified_ms = self.now.verified_ms(shard_id)
-        return verified_ms is not None and verified_ms < self.horizon_ms
+        return verified_ms is not None and verified_ms < self.expired_until_ms
 
     def _judged_position(self, shard_id: str) -> Health:
         keeps_up = self.keeps_up(shard_id)

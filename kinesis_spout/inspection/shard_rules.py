@@ -114,7 +114,7 @@ def records_expired(look: Look, shard_id: str) -> Found | None:
     """The shard is gone before it was read to its end, or was last seen complete longer ago than
     the stream keeps its records.
     """
-    now, horizon_ms, since_ms = look.now, look.horizon_ms, look.now.verified_ms(shard_id)
+    now, horizon_ms, since_ms = look.now, look.expired_until_ms, look.now.verified_ms(shard_id)
     is_gone = look.phase(shard_id) is ShardPhase.VANISHED
     if not is_gone and not _has_lapsed(look, shard_id):
         return None

@@ -108,7 +108,12 @@ class StreamSummary:
 
     @property
     def identity(self) -> StreamIdentity:
-        return StreamIdentity(arn=self.arn, name=self.name, created_ms=self.created_ms)
+        return StreamIdentity(
+            arn=self.arn,
+            name=self.name,
+            created_ms=self.created_ms,
+            retention_ms=self.retention_ms,
+        )
 
     def now_ms(self, local_ms: int) -> int:
         """The service's time when it answered; `local_ms`, the caller's, if the answer has no

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from kinesis_spout.clock import SteadyTime
-from kinesis_spout.shards.data_loss import ACCEPT_LOSS, DataLossDetector
+from kinesis_spout.shards.data_loss import ACCEPT_LOSS, DataLossDetector, oldest_kept_ms
 from kinesis_spout.shards.lineage import Listing, ShardLineage
 from kinesis_spout.shards.start_position import new_shards
 from state.moves import never_settling
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import HashRange, StreamSummary
     from state.plan import Plan
     from state.sequence_number import SequenceNumber
-    from state.store.identity import IdentityStore, StartPin
+    from state.store.identity import IdentityStore, StartPin, StreamIdentity
     from state.store.shard_states import ShardListStore, ShardStateStore
 
 # The longest time until the next listing if the last one lacks a shard that must exist or that has
@@ -56,6 +56,7 @@ class ListedStream:
         self.retention_ms: int | None = None
         self.client = client
         self._identity = identity
+        self._known: StreamIdentity | None = None  # as it is stored
         self._clock = clock
         self._interval_s = interval_s
         self.is_late = False
@@ -75,9 +76,34 @@ class ListedStream:
         self.retention_ms = summary.retention_ms
         self._may_have_ignored_keys |= summary.may_have_ignored_keys
         self._service_time = SteadyTime(self._clock, summary.now_ms(self._clock.now_ms()))
-        if bind:
-            self._identity.bind(summary.identity)
+        known = self._identity.bind(summary.identity) if bind else self._known
+        if known is not None and known.retention_ms != summary.retention_ms:
+            known = self._amended(known, summary) if bind else self._identity.read()
+        self._known = known
         return summary
+
+    def _amended(self, known: StreamIdentity, summary: StreamSummary) -> StreamIdentity:
+        """Store that the retention has changed. If it was raised, nobody knows when: perhaps only
+        now, unless an older record is there.
+        """
+        expired_ms = known.expired_ms
+        if known.retention_ms is not None and known.retention_ms < summary.retention_ms:
+            expired_ms = oldest_kept_ms(
+                self.client, known.horizon_ms(summary.retention_ms, self.now_ms())
+            )
+        amended = msgspec.structs.replace(
+            known, retention_ms=summary.retention_ms, expired_ms=expired_ms
+        )
+        self._identity.amend(amended)
+        return amended
+
+    def horizon_ms(self) -> int:
+        """Return the service's time before which records may have expired. Call it after
+        `describe`.
+        """
+        now_ms, retention_ms = self.now_ms(), self.retention_ms or 0
+        known = self._known
+        return now_ms - retention_ms if known is None else known.horizon_ms(retention_ms, now_ms)
 
     def now_ms(self) -> int:
         """Return the service's time, in ms since 1970: the time of the last `describe` plus the
@@ -238,7 +264,7 @@ class ShardCatalog:
         self.stream = ListedStream(client, identity, clock, interval_s=refresh_interval_s)
         self.loss = DataLossDetector(
             client,
-            horizon_ms=self._horizon_ms,
+            horizon_ms=self.stream.horizon_ms,
             fail_on_data_loss=fail_on_data_loss,
             lasting_s=refresh_interval_s,
             only=only,
@@ -292,7 +318,7 @@ class ShardCatalog:
         self.loss.check_holes(listing)
         if listing.is_active:
             # Otherwise the states of finished shards would accumulate forever.
-            self._forget(self.view.lineage.removable(self._horizon_ms()))
+            self._forget(self.view.lineage.removable(self.stream.horizon_ms()))
         self.stream.is_late = self._lacks_retries() or bool(self.unfollowed())
         return True
 
@@ -411,6 +437,7 @@ class ShardCatalog:
             [*shards, *wanted.vanished()],
             {shard: self._verified(states[shard].state) for shard in {*shards, *others}},
             retention_ms=self.stream.retention_ms,
+            now_ms=self.stream.now_ms(),
         )
 
     def save_verified(self, *, at_once: bool = False) -> None:
@@ -440,9 +467,6 @@ class ShardCatalog:
         return msgspec.structs.replace(state, verified_until_ms=observed_ms)
 
     # private --------------------------------------------------------------------------------------
-    def _horizon_ms(self) -> int:
-        return self.stream.now_ms() - (self.stream.retention_ms or 0)
-
     def _has_begun(self) -> bool:
         """Whether the shard list was written. It is written after the states of its shards, and a
         crash may interrupt the writes of the first states.

@@ -28,7 +28,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kinesis_spout.errors import DataLossError, ShardNotFoundError
+from kinesis_spout.errors import DataLossError, KinesisError, ShardNotFoundError
 from kinesis_spout.shards.lineage import open_range_holes
 from state.position import TRIM_HORIZON, Position
 
@@ -45,6 +45,7 @@ log = logging.getLogger("kinesis_spout")
 ACCEPT_LOSS = "set option failOnDataLoss to false"
 READ_ON = "The remaining records are read"
 SAME_LOSS_MS = 60_000  # time passes from the report of a loss to the read that it is about
+HOUR_MS = 3_600_000
 MAX_PROBED_PER_LISTING = 500  # each is a call to the service, inside one refresh
 
 
@@ -66,7 +67,8 @@ class DataLossDetector:
     """One per catalog. Blocks on Kinesis where it asks for a shard; writes no state: the caller
     gives up or forgets the shards that a method returns.
 
-    `horizon_ms`: the service's time less the retention: what arrived before may have expired.
+    `horizon_ms`: the service's time less the retention, or a later time, if the retention was
+    shorter before: what arrived before may have expired.
     `only`: the ids of the shards that are read; empty for all. The others are not missed.
     `lasting_s`: for how long listings must agree before a shard counts as vanished.
     `accept_loss`: how this application's user lets it continue after a loss.
@@ -104,7 +106,12 @@ class DataLossDetector:
         self._reported_holes: set[tuple[int, int]] = set()
 
     def check_retention(
-        self, shards: Sequence[str], states: Mapping[str, ShardState], *, retention_ms: int
+        self,
+        shards: Sequence[str],
+        states: Mapping[str, ShardState],
+        *,
+        retention_ms: int,
+        now_ms: int,
     ) -> None:
         """Report shards whose records may have expired unread, each once until it is read on.
         `states`: also of shards that are not asked for, as they wait for others. They are reported
@@ -118,11 +125,13 @@ class DataLossDetector:
             self._reported.pop(shard, None)
         if not self._reported.keys() >= lapsed.intersection(shards):
             new = [shard for shard in sorted(lapsed) if shard not in self._reported]
+            was_raised = horizon_ms > now_ms - retention_ms
+            kept = f"{', which was raised to' if was_raised else ' of'} {retention_ms // HOUR_MS} h"
             self.report(
-                f"shards of stream {self._stream} were not read for longer than the retention "
-                f"of {retention_ms // 3_600_000} h: {_with_positions(new, states, horizon_ms)}"
+                f"shards of stream {self._stream} were not read for longer than the retention"
+                f"{kept}: {_with_positions(new, states, horizon_ms)}"
             )
-            self._reported |= dict.fromkeys(new, horizon_ms + retention_ms)
+            self._reported |= dict.fromkeys(new, now_ms)
         self.checked_until_ms |= dict.fromkeys(shards, horizon_ms)
 
     def report_lapsed(self, lapsed: Mapping[str, int], states: Mapping[str, ShardState]) -> None:
@@ -263,6 +272,20 @@ def is_there(client: KinesisClient, shard_id: str) -> bool:
             client.shard_iterator(shard_id, TRIM_HORIZON)
             return True
     return False
+
+
+def oldest_kept_ms(client: KinesisClient, until_ms: int) -> int:
+    """When the oldest record of the stream arrived, so far as that was before `until_ms`, else
+    `until_ms`: nothing that came later has expired. Blocks on the service, once for each shard; one
+    that does not answer with a record proves nothing.
+    """
+    oldest_ms = until_ms
+    for shard in client.list_shards()[:MAX_PROBED_PER_LISTING]:
+        with suppress(KinesisError):
+            begin = client.shard_iterator(shard.shard_id, TRIM_HORIZON)
+            page = client.get_records(begin, 1, retry_throttled=False)
+            oldest_ms = min(oldest_ms, page.last_arrival_ms or until_ms)
+    return oldest_ms
 
 
 def never_read(

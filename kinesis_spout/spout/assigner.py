@@ -395,7 +395,7 @@ class SpoutAssigner:
         for shard_id in shard_ids:
             assigned = scheduler.assigned.get(shard_id)
             if assigned is not None and stream.retention_ms is not None:
-                assigned.shard.pages.lapse.acknowledge(stream.now_ms() - stream.retention_ms)
+                assigned.shard.pages.lapse.acknowledge(stream.horizon_ms())
                 assigned.is_dirty = True  # its end may have been reached
                 scheduler.reschedule(assigned)
 

@@ -349,6 +349,9 @@ FIELDS = {
         "arn": "the ARN of the stream to which the state belongs",
         "name": "the name of the stream",
         "createdMs": "the time at which the stream was created",
+        "retentionMs": "the retention of the stream, as the application has seen it last",
+        "expiredMs": "records that arrived before this time may have expired, because the "
+        "retention of the stream was shorter before",
         "format": _FORMAT,
     },
     "StartPin": {

@@ -20,12 +20,25 @@ if TYPE_CHECKING:
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The stream that the state belongs to. One that was created again under its name differs in
     `created_ms` (milliseconds since 1970).
+
+    - `retention_ms`: as the application has seen it last; None in a state of an earlier version.
+    - `expired_ms`: the retention was shorter before, and what arrived before this time may have
+      expired then. A longer retention brings nothing back.
     """
 
     arn: str
     name: str
     created_ms: int
+    retention_ms: int | None = None
+    expired_ms: int = 0
     format: int = 1
+
+    def horizon_ms(self, retention_ms: int, now_ms: int) -> int:
+        """What arrived before this time may have expired: the retention is this at `now_ms`, and
+        may have been as before until then.
+        """
+        least_ms = min(retention_ms, self.retention_ms or retention_ms)
+        return max(now_ms - least_ms, self.expired_ms)
 
     def is_same(self, other: StreamIdentity) -> bool:
         """Whether it is the same stream, and not one that was created again under its name."""
@@ -83,9 +96,15 @@ class IdentityStore(Protocol):
     `replace_start` and `reset`.
     """
 
-    def bind(self, identity: StreamIdentity) -> None:
+    def bind(self, identity: StreamIdentity) -> StreamIdentity:
         """Record the stream that this state belongs to, or compare it with the recorded one.
-        Raises `StreamMismatchError`, which names both, if ARN or creation time differ.
+        Returns the recorded one. Raises `StreamMismatchError`, which names both, if ARN or creation
+        time differ.
+        """
+
+    def amend(self, identity: StreamIdentity) -> None:
+        """Record another retention of the bound stream. A write of the owner; raises
+        `ConflictError`.
         """
 
     def read(self) -> StreamIdentity | None:

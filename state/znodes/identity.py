@@ -48,13 +48,18 @@ class IdentityZnodes(Nodes, IdentityStore):
         self._ownership = ownership
         self._reset_command = reset_command
 
-    def bind(self, identity: StreamIdentity) -> None:
+    def bind(self, identity: StreamIdentity) -> StreamIdentity:
         path = self._paths.identity
         data = encode(identity, path)
         stored = self._create_once(path, data, as_owner=self._fence.ever_held)
         known = decode(stored, StreamIdentity, path)
         if not known.is_same(identity):
             raise mismatch(known, identity, self._paths.application, self._reset_command)
+        return known
+
+    def amend(self, identity: StreamIdentity) -> None:
+        path = self._paths.identity
+        self._fence.write([put(path, encode(identity, path), self._read(path))])
 
     def read(self) -> StreamIdentity | None:
         return self._decoded(self._paths.identity, StreamIdentity)

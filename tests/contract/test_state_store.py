@@ -169,8 +169,8 @@ def test_a_stale_owner_changes_no_state_and_no_plan_that_it_knows(store_world: S
 def test_a_stream_created_again_under_its_name_is_refused_with_the_command_that_helps(
     store_world: StoreWorld,
 ) -> None:
-    """The same stream binds again; another creation time is another stream, and so is another
-    ARN, which the error names.
+    """The same stream binds again, also after its retention was amended; another creation time is
+    another stream, and so is another ARN, which the error names.
     """
     store = owned(store_world)
     store.identity.bind(IDENTITY)
@@ -184,7 +184,9 @@ def test_a_stream_created_again_under_its_name_is_refused_with_the_command_that_
     other = msgspec.structs.replace(IDENTITY, arn="arn:aws:kinesis:us-east-1:1:stream/flights")
     with pytest.raises(StreamMismatchError, match=f"{IDENTITY.arn}, not to stream {other.arn}"):
         store_world.open().identity.bind(other)
-    assert store.identity.read() == IDENTITY
+    longer = msgspec.structs.replace(IDENTITY, retention_ms=2, expired_ms=1)
+    store.identity.amend(longer)
+    assert store.identity.bind(IDENTITY) == store.identity.read() == longer
 
 
 def test_the_start_is_pinned_once(store_world: StoreWorld) -> None:

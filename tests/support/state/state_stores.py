@@ -219,6 +219,7 @@ def assert_stale(store: StoreTopics, task: TaskShare | None) -> None:
         lambda: write_one(store, "shard-of-the-stale"),
         lambda: store.shard_list.save(["shard-of-the-stale"]),
         lambda: store.identity.bind(IDENTITY),
+        lambda: store.identity.amend(IDENTITY),
         store.shard_list.try_lead,
         lambda: store.ownership.acquire(OWNER, timeout_s=0, task=task),
     ]

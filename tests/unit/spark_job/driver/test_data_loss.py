@@ -15,6 +15,7 @@ from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.errors import DataLossError, RequestRefusedError
 from kinesis_spout.testing import end_without_children
+from kinesis_spout.testing.service import requests
 from state.plan import PlanStatus, plan_number
 from state.position import Position
 from state.process import this_process
@@ -190,6 +191,38 @@ def test_what_the_last_run_has_seen_of_an_idle_shard_counts_after_most_of_the_re
             job.clock.advance(hours * HOUR_S)
             job.put(1, key=job.key_of(0))
             plan = run_once(job, plan)
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["an old record is there", "none is"])
+def test_a_longer_retention_brings_nothing_back(*, is_kept: bool) -> None:
+    """Records expired while a job was down, and before it is back the retention is raised. If a
+    record is left that came before them, it was raised in time.
+    """
+    with simulated(shards=2) as job:
+        job.put(1, key=job.key_of(1))
+        plan = run_once(job)
+        put = job.put(3, key=job.key_of(0))
+        job.clock.advance(0.9 * DAY_S if is_kept else 2 * DAY_S)
+        keep_for(job, 168)
+        job.clock.advance(DAY_S)
+        driver = job.coordinator()
+        if is_kept:
+            assert read_all(job, driver, plan)[1] == put
+            return
+        with pytest.raises(DataLossError, match=rf"was raised to 168 h: {shard(0)}.*{shard(1)}"):
+            read_all(job, driver, plan)
+        driver.close()
+        job.clock.advance(DAY_S)  # what is known of the earlier retention is stored
+        plan = run_once(job, plan, fail_on_data_loss=False)
+        job.clock.advance(6 * DAY_S)
+        put = job.put(3, key=job.key_of(0))
+        assert read_all(job, job.coordinator(), plan)[1] == put
+
+
+def keep_for(job: SimulatedJob, hours: int) -> None:
+    job.fake.increase_stream_retention_period(
+        requests.ChangeRetention(stream_name=STREAM, retention_period_hours=hours)
+    )
 
 
 def run_once(job: SimulatedJob, plan: str = "", **options: Any) -> str:
