@@ -182,12 +182,13 @@ class Checks(Past):
             f"read: {unread[:3]}"
         )
 
-    def _loss_was_reported(self, shard: str) -> bool:
-        """Whether the product reported a possible loss in the shard, or in one that it continues.
-        In the latter case it never knew the shard.
+    def _loss_was_reported(self, shard: str, since_ms: int) -> bool:
+        """Whether the product reported a possible loss since then in the shard, or in one that it
+        continues. In the latter case it never knew the shard.
         """
-        return shard in self.lost_in or any(
-            self._loss_was_reported(parent) for parent in self.world.parents.get(shard, ())
+        return self.lost_in.get(shard, -1) >= since_ms or any(
+            self._loss_was_reported(parent, since_ms)
+            for parent in self.world.parents.get(shard, ())
         )
 
     # the end --------------------------------------------------------------------------------------
@@ -219,7 +220,10 @@ class Checks(Past):
             one
             for one in missing
             if one in kept
-            or not (self._loss_was_reported(one.partition(":")[0]) or self._expired_at_start(one))
+            or not (
+                self._loss_was_reported(one.partition(":")[0], self.world.arrivals[one])
+                or self._expired_at_start(one)
+            )
         ]
 
     def _expired_at_start(self, name: str) -> bool:
@@ -368,7 +372,7 @@ class Checks(Past):
     def _ancestors(self, shard: str) -> set[str]:
         """Up to those that the product reported as lost: what they continue it cannot know."""
         found = set(self.world.parents.get(shard, ()))
-        return found.union(*(self._ancestors(one) for one in found - self.lost_in))
+        return found.union(*(self._ancestors(one) for one in found - self.lost_in.keys()))
 
     def _check_letters(self) -> None:
         """Dead letters are exactly the records that always failed or were rejected, and those whose

@@ -70,6 +70,8 @@ DAYS: dict[str, float] = {
     "late_replay": 2,
     "late_read": 3,
     "available_now_dies": 2,
+    "runs": 3,
+    "change_of_retention": 0.5,
 }
 REWINDS: dict[str, float] = {"rewind": 3}
 TURNS: dict[str, float] = {"spout_turn": 6}

@@ -115,6 +115,8 @@ class Failing:
 
 FALSE_ANSWERS = (gone(), empty_at_tip())
 DAY_S = 86_400.0
+DAY_MS = 86_400_000
+LISTED_MS = 65_000  # a new shard may have been there for so long when it is listed
 SHARD = re.compile(r"shardId-\d{12}")
 
 
@@ -129,7 +131,8 @@ class Days:
 class Past:
     """Steps are noted in `log`.
 
-    - `lost_in`: the shards for which the product reported that records may be lost.
+    - `lost_in`: the shards for which the product reported that records may be lost, and when it
+      did so last.
     - `thrown_away`: the checkpoint location or ZooKeeper was replaced, so records come twice.
     - `days_passed`: the retention period has passed. `days_pass`: it may pass.
     - `begun_ms`: the start of an application on a backlog that expires; None without one.
@@ -140,6 +143,8 @@ class Past:
     - `steps`: how many were checked. `looked`: the last look from outside.
     - `moments`: times, by the service's clock, and what was resolved then.
     - `left_unread`: the product reported that an AvailableNow run ended with unread shards.
+    - `complete_ms`: the start of the last AvailableNow run that has read all that was there.
+      `least_retention_ms`: the shortest retention since then.
     """
 
     world: World
@@ -152,7 +157,7 @@ class Past:
     seen: dict[str, ShardState] = field(default_factory=dict)
     location: tuple[list[dict[str, object]], int, dict[int, list[Row]]] | None = None
     backup: dict[str, Znode] | None = None
-    lost_in: set[str] = field(default_factory=set)
+    lost_in: dict[str, int] = field(default_factory=dict)
     thrown_away: bool = False
     days: Days = field(default_factory=Days)
     days_pass: bool = False
@@ -162,6 +167,8 @@ class Past:
     spout_letters: set[str] = field(default_factory=set)
     heard_faults: int = 0
     left_unread: bool = False
+    complete_ms: int | None = None
+    least_retention_ms: int = DAY_MS
     steps: int = 0
     looked: Snapshot | None = None
     moments: list[tuple[int, set[str]]] = field(default_factory=list)
@@ -189,7 +196,7 @@ class Past:
 
     def start_over(self) -> None:
         """The application has forgotten everything; the books start empty as well."""
-        self.done, self.lost_in = set(), set()
+        self.done, self.lost_in = set(), {}
         self.spout_letters = set()
         self.checkpoints, self.seen = {}, {}
         self.location = self.backup = self.looked = None
@@ -197,6 +204,7 @@ class Past:
         self.world.warnings.said.clear()
         self.thrown_away = False
         self.begun_ms, self.touched_ms = None, {}
+        self.complete_ms, self.least_retention_ms = None, DAY_MS
 
     def note_touched(self) -> None:
         if self.begun_ms is not None:
@@ -285,10 +293,24 @@ class Past:
             f"a loss was reported though nothing can have expired: {error}"
         )
         self.count("losses that ended the query")
-        self.lost_in.update(SHARD.findall(str(error)))
+        self.note_loss(str(error))
         self.job.stop()
         self.world.change(fail_on_data_loss=False)
         return "ended by a loss"
+
+    def note_loss(self, sentence: str) -> None:
+        """The product reports a loss. What was there at the start of a complete run was read, and
+        what came later has not expired before the retention has passed since then.
+        """
+        now_ms = self.world.clock.now_ms()
+        self.lost_in |= dict.fromkeys(SHARD.findall(sentence), now_ms)
+        if self.complete_ms is not None and sentence.startswith("records may be lost"):
+            horizon_ms = now_ms - self.least_retention_ms
+            assert horizon_ms > self.complete_ms - LISTED_MS, (
+                f"a loss was reported {(now_ms - self.complete_ms) / 3_600_000:.2f} h after the "
+                f"start of a complete run, with a retention of "
+                f"{self.least_retention_ms / 3_600_000:.0f} h: {sentence}"
+            )
 
     def was_misled(self, since: int | None = None) -> bool:
         """Whether an answer of the service was false: since so many faults, or since `hear`."""
@@ -306,5 +328,5 @@ class Past:
                     f"a loss was reported though nothing can have expired: {sentence}"
                 )
                 self.count("losses that were reported")
-                self.lost_in.update(SHARD.findall(sentence))
+                self.note_loss(sentence)
         self.heard_faults = len(self.world.fake.faults.struck)

@@ -81,8 +81,11 @@ class QuerySteps(Past):
         self.query.available_now = True
         self.left_unread = False
         self.count("AvailableNow runs")
+        begun_ms = 0
         try:
             for _ in range(MOST_BATCHES):
+                if self.query.reader is None:
+                    begun_ms = self.world.clock.now_ms()
                 if not self.run_batch():
                     break
             else:
@@ -110,6 +113,9 @@ class QuerySteps(Past):
         assert is_excused or not missing, (
             f"an AvailableNow run ended early: {sorted(missing)[:5]} and {len(missing)} in all"
         )
+        if not (is_excused or self.left_unread):
+            self.complete_ms = begun_ms
+            self.least_retention_ms = self.world.retention_ms
 
     def do_zombie(self) -> None:
         """A task that nobody waits for continues to read."""

@@ -15,7 +15,6 @@ from state.retry_policy import RetryPolicy
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.checks import Checks
 from tests.simulation.history import count_world, telling
-from tests.simulation.past import SHARD
 from tests.simulation.spout_process import Books, SpoutProcess, config_of, letter_id, record_id
 from tests.simulation.state_steps import Pauses
 from tests.simulation.stream_steps import StreamSteps
@@ -162,7 +161,7 @@ class SpoutSteps(Checks):
                 assert self.days_passed, (
                     f"a loss was reported though nothing can have expired: {sentence}"
                 )
-                self.lost_in.update(SHARD.findall(sentence))
+                self.note_loss(sentence)
                 self.count("losses that were reported")
 
     def step(self, process: SpoutProcess, name: str) -> None:

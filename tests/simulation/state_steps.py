@@ -121,6 +121,7 @@ class Rewinds(Past):
             self.thrown_away = True
             self.checkpoints, self.seen = {}, {}
         if self._is_there:
+            self.complete_ms = None
             self.done = set(resolved)
             self._begin_again()
             self.count("rewinds")
@@ -175,7 +176,7 @@ class Rewinds(Past):
                 return False
         # The command says so, and a job has no reason to say it again.
         expired = {move.after.shard_id for move in found.moves if move.lost_until_ms is not None}
-        self.lost_in |= expired | found.lost.keys()
+        self.lost_in |= dict.fromkeys(expired | found.lost.keys(), self.world.clock.now_ms())
         self._is_there = True
         return True
 
@@ -293,6 +294,7 @@ class StateSteps(Past):
             # a task of before can publish nothing into the plans of the backup.
             self.job.kept.clear()
             self.thrown_away = True
+            self.complete_ms = None
             self.checkpoints = {}
             self.seen = {}
             self.count("old ZooKeepers restored")
@@ -370,6 +372,7 @@ class StateSteps(Past):
         self.job.stop()
         self.world.backend.remove(list(paths))
         self.thrown_away = True
+        self.complete_ms = None
         self.checkpoints, self.seen = {}, {}
 
     def _go_on_without_start(self) -> None:

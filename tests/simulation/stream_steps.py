@@ -161,6 +161,23 @@ class StreamSteps(Past):
         self.world.clock.advance(DAY_S * (days or self.random.choice((0.6, 1.1, 2.5))))
         self.count("days that passed")
 
+    def do_change_of_retention(self) -> None:
+        hours = self.random.choice(RETENTIONS_H)
+        self.note(hours)
+        request = requests.ChangeRetention(
+            stream_name=self.world.stream, retention_period_hours=hours
+        )
+        try:
+            if hours * HOUR_MS > self.world.retention_ms:
+                self.world.fake.increase_stream_retention_period(request)
+            else:
+                self.world.fake.decrease_stream_retention_period(request)
+        except ServiceError as error:
+            self.note(error.code)  # the stream is changed in another way
+            return
+        self.least_retention_ms = min(self.least_retention_ms, self.world.retention_ms)
+        self.count("changes of the retention")
+
     def begin_on_backlog(self) -> None:
         """Before the application starts: there are records of most of a day, perhaps of shards that
         are closed by then.
@@ -212,6 +229,8 @@ LONG_READS_S = (90.0, 600.0)
 MOST_PASSED = 12
 MOST_POLLS = 30
 IDLE_POLLS = 3
+HOUR_MS = 3_600_000
+RETENTIONS_H = (24, 48, 168)
 LISTED_BY_MS = 20_000  # a shard that is this old is in every listing
 
 

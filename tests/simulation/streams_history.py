@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.simulation.query import StreamsQuery
 
 STEPS = 30
+HOUR_S = 3_600.0
+INTERVALS_S = (0.95 * HOUR_S, HOUR_S, 6 * HOUR_S, DAY_S - 120, DAY_S + 60, 3 * DAY_S, 7 * DAY_S)
 WIDE = {
     "max_records_per_trigger": None,
     "max_records_per_shard": 1000,
@@ -85,6 +87,45 @@ class StreamHistory(Stories, StateSteps, Turns, Pauses, Rewinds, Checks):
             self.left_out_s = self.world.clock.monotonic_s()
             self.count("streams that were left out of a batch")
         super().hear()
+
+    def do_runs(self) -> None:
+        """AvailableNow runs, at intervals, with a busy shard and idle ones, or none of either. Some
+        are killed.
+        """
+        self.world.fake.faults.clear()
+        self.days_passed = True
+        for _ in range(3):
+            self.world.put(self.random.choice((0, 1, 3)))
+            self.job.stop()
+            self.world.change(fail_on_data_loss=self.random.random() < 0.5)
+            self._check_look()
+            self.random.choice((self.do_available_now, self.do_available_now, self._run_killed))()
+            self._check_look()
+            self.world.put(self.random.choice((0, 1, 3)))
+            if self.random.random() < 0.2:
+                self.do_change_of_retention()
+            interval_s = self.random.choice(INTERVALS_S)
+            self.note(f"{interval_s / HOUR_S:.2f} h")
+            self._pass(interval_s)
+            if self.random.random() < 0.2:
+                self.do_change_of_retention()
+            self.count("AvailableNow runs at intervals")
+
+    def _run_killed(self) -> None:
+        """An AvailableNow run is killed at a write, in a batch, or after one."""
+        self.query.available_now = True
+        kind = self.random.choice(("at a write", "in a batch", "after a batch"))
+        self.note(kind)
+        try:
+            if kind == "at a write":
+                self.do_crash_at_write()
+            elif kind == "in a batch":
+                self.do_crash()
+            else:
+                self.do_batch()
+        finally:
+            self.query.available_now = False
+            self.job.stop()
 
     def do_new_location(self) -> None:
         self.query.stop()

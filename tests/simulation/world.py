@@ -263,6 +263,10 @@ class World:
     def paths(self) -> ZookeeperPaths:
         return _paths(self.stream, self.settings.application)
 
+    @property
+    def retention_ms(self) -> int:
+        return self.fake.stream(self.stream).retention_hours * 3_600_000
+
     # the stream -----------------------------------------------------------------------------------
     def _create(self) -> None:
         self.fake.create(self.stream, shards=self.random.choice((1, 1, 2, 3)))
