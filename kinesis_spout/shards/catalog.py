@@ -76,26 +76,26 @@ class ListedStream:
         self.retention_ms = summary.retention_ms
         self._may_have_ignored_keys |= summary.may_have_ignored_keys
         self._service_time = SteadyTime(self._clock, summary.now_ms(self._clock.now_ms()))
-        known = self._identity.bind(summary.identity) if bind else self._known
-        if known is not None and known.retention_ms != summary.retention_ms:
-            known = self._amended(known, summary) if bind else self._identity.read()
-        self._known = known
+        if bind:
+            self._known = self._identity.bind(summary.identity)
         return summary
 
-    def _amended(self, known: StreamIdentity, summary: StreamSummary) -> StreamIdentity:
-        """Store that the retention has changed. If it was raised, nobody knows when: perhaps only
-        now, unless an older record is there.
+    def note_retention(self) -> None:
+        """Store the retention, if the application has last seen another one. If it was raised,
+        nobody knows when: perhaps only now, unless an older record is there. Blocks on the store
+        and on Kinesis, only after a change.
         """
-        expired_ms = known.expired_ms
-        if known.retention_ms is not None and known.retention_ms < summary.retention_ms:
-            expired_ms = oldest_kept_ms(
-                self.client, known.horizon_ms(summary.retention_ms, self.now_ms())
-            )
-        amended = msgspec.structs.replace(
-            known, retention_ms=summary.retention_ms, expired_ms=expired_ms
-        )
-        self._identity.amend(amended)
-        return amended
+        known, seen_ms = self._known, self.retention_ms
+        if known is None or seen_ms is None or known.retention_ms == seen_ms:
+            return
+        known = self._identity.read() or known  # another task may have stored it
+        if known.retention_ms != seen_ms:
+            expired_ms = known.expired_ms
+            if known.retention_ms is not None and known.retention_ms < seen_ms:
+                expired_ms = oldest_kept_ms(self.client, known.horizon_ms(seen_ms, self.now_ms()))
+            known = msgspec.structs.replace(known, retention_ms=seen_ms, expired_ms=expired_ms)
+            self._identity.amend(known)
+        self._known = known
 
     def horizon_ms(self) -> int:
         """Return the service's time before which records may have expired. Call it after
@@ -430,6 +430,7 @@ class ShardCatalog:
         """
         if self.stream.retention_ms is None:
             return
+        self.stream.note_retention()
         states, wanted = self.states, self.view.wanted
         others = [shard for shard, state in wanted.states.items() if not state.end_was_read]
         # A shard that is not listed is never read, and its children wait for it.
