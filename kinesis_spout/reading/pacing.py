@@ -80,6 +80,8 @@ class Pacer:
         begins = self._turns.begin(self, now_s, self._longest_s)
         if begins:
             self.on_fetch(now_s)
+            if self._shard is not None:
+                self._turns.asked_s = -math.inf
         return begins
 
     def end(self) -> None:

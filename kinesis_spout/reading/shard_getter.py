@@ -44,6 +44,7 @@ _SAME_ANSWERS = 3
 # this getter, so refusals before it do not count.
 _MAX_PAUSE_S = 60.0
 _THROTTLED_LOGGED_S = 60.0
+_LOOK_AGAIN_S = 0.25
 
 
 class FetchPostponedError(Exception):
@@ -235,12 +236,15 @@ class KinesisShardGetter:
         request may start before the monotonic time `until_s`.
         """
         while True:
-            ready_at_s = self.ready_at_s()
+            ready_at_s, now_s = self.ready_at_s(), self._clock.monotonic_s()
             if ready_at_s >= until_s:
                 raise FetchPostponedError(
                     f"the read limits of shard {self.shard_id} do not allow another read in time"
                 )
-            self._clock.sleep(ready_at_s - self._clock.monotonic_s())
+            if ready_at_s > now_s:
+                # In parts: a call in flight, of another thread, may end sooner than it must.
+                self._clock.sleep(min(ready_at_s - now_s, _LOOK_AGAIN_S))
+                continue
             with suppress(FetchPostponedError):
                 return self.fetch_unless_throttled(limit)
 

@@ -127,7 +127,8 @@ def test_a_retry_waits_for_the_call_in_flight_and_then_has_the_next_slot(
     """A spout's threads read new records and retries of one shard. How large the page in flight is
     nobody knows, and the service refuses a call that comes before the page is paid off.
     """
-    client, pacers = ScriptedClient(answer, fetched([2])), ShardPacers(ReadRate(bytes_per_second=1))
+    pages = (fetched([number]) for number in range(2, 6))
+    client, pacers = ScriptedClient(answer, *pages), ShardPacers(ReadRate(bytes_per_second=4))
     new = getter_of(client, pacer=pacers.of(SHARD), one_attempt=True)
     retry = getter_of(client, pacer=pacers.of_retries(SHARD), clock=client.clock, one_attempt=True)
 
@@ -135,20 +136,20 @@ def test_a_retry_waits_for_the_call_in_flight_and_then_has_the_next_slot(
         assert retry.ready_at_s() > client.clock.monotonic_s() + 1
         with pytest.raises(FetchPostponedError):
             retry.fetch_unless_throttled(1)
+        with pytest.raises(FetchPostponedError):
+            retry.fetch(1, until_s=client.clock.monotonic_s() + 1)
 
     client.in_flight = ask
     with suppress(KinesisError):
         new.fetch_unless_throttled(10)
     slot_s = retry.ready_at_s()
-    assert slot_s <= BEGAN_S + 2  # its two bytes
+    assert slot_s <= BEGAN_S + 0.5  # its two bytes
     assert new.ready_at_s() > slot_s
     retry.fetch(1)
-    retry.ready_at_s()
-    client.clock.sleep(new.ready_at_s() - client.clock.monotonic_s())
-    assert client.clock.monotonic_s() == slot_s + 2  # and not the next slot as well
-    new.fetch_unless_throttled(1)
-    client.clock.advance(2)
-    assert new.ready_at_s() == client.clock.monotonic_s()  # nobody waits any more
+    assert retry.ready_at_s() == new.ready_at_s() == slot_s + 0.5  # the next slot is anybody's
+    retry.fetch(1)
+    new.fetch(1)
+    assert new.ready_at_s() == slot_s + 1.5  # nobody waits any more
 
 
 OLD, THROTTLED = ExpiredIteratorError("old"), ThrottledError("of the shard's limits")
