@@ -91,15 +91,13 @@ def _untagged(value: Any, _immutable: bool) -> Any:  # noqa: FBT001  # the signa
     return value
 
 
-def decode_get_records_cbor(body: bytes, *, as_lists: bool = False) -> DecodedPage:
+def decode_get_records_cbor(body: bytes) -> DecodedPage:
     """Decode the CBOR body of a GetRecords answer with status 200. Raises
     `MalformedResponseError`. Pure.
-
-    `as_lists`: for a caller that reads record by record. The columns are lists then, else Arrow.
     """
     with malformed_explained(body, " as CBOR"):
         with suppress(LookupError, ValueError):  # an error of the body is one of the parser, too
-            return _regular_page(body, as_lists=as_lists)
+            return _regular_page(body)
         return page_of_rows(msgspec.convert(decode_cbor(body), Body), _row_micros)
 
 
@@ -116,7 +114,7 @@ def _micros(moments: NDArray[np.float64]) -> NDArray[np.int64]:
     return rounded_micros(moments, np.where(np.abs(moments) < _SECONDS_BELOW, 1_000_000, 1_000))
 
 
-def _regular_page(body: bytes, *, as_lists: bool) -> DecodedPage:
+def _regular_page(body: bytes) -> DecodedPage:
     """The page of a body that is regular; IndexError or ValueError for another one, and where a
     parser is as fast.
     """
@@ -127,18 +125,10 @@ def _regular_page(body: bytes, *, as_lists: bool) -> DecodedPage:
     rest: Body = msgspec.convert(decode_cbor(beside), Body)
     if rest.Records or (micros == NO_TIME).any():  # two lists of records, or a bad one
         raise ValueError("the CBOR parser has to name the fault of the body")
-    arrivals = array_of(micros, ARRIVAL_TYPE)
     # The casts raise for what is not UTF-8.
     texts = [_strings(body, spans[name]).cast(pa.string()) for name in (_NUMBER, _KEY)]
-    if as_lists:
-        begins, ends = (edges.tolist() for edges in spans[_DATA])
-        data = [body[begin:end] for begin, end in zip(begins, ends, strict=True)]
-        # Not by `to_pylist`, which takes twenty times as long in older versions of pyarrow.
-        numbers, keys = (text.to_numpy(zero_copy_only=False).tolist() for text in texts)
-        columns = RecordColumns(numbers, keys, data, arrivals)
-    else:
-        arrays = [*texts, _strings(body, spans[_DATA]), arrivals]
-        columns = RecordColumns.of(pa.RecordBatch.from_arrays(arrays, schema=PAGE_SCHEMA))
+    arrays = [*texts, _strings(body, spans[_DATA]), array_of(micros, ARRIVAL_TYPE)]
+    columns = RecordColumns.of(pa.RecordBatch.from_arrays(arrays, schema=PAGE_SCHEMA))
     return page_beside(rest).with_records(columns)
 
 

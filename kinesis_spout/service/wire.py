@@ -148,7 +148,8 @@ class Wire:
     """What travels through one connection. Threads may share it.
 
     `wire_format`: of GetRecords: `json`, `cbor`, or `auto`, which is CBOR where its packages are
-    installed. `as_lists`: pages are for a caller that reads record by record (`RecordColumns`).
+    installed. `as_lists`: pages are for a caller that reads record by record: where the native
+    decoder reads them, they are lists.
     """
 
     def __init__(self, wire_format: str, *, clock: Clock, as_lists: bool = False) -> None:
@@ -187,7 +188,7 @@ class Wire:
         if not is_cbor:
             return decode_get_records(body)
         try:
-            page: DecodedPage = _cbor_codec().decode_get_records_cbor(body, as_lists=self._as_lists)
+            page: DecodedPage = _cbor_codec().decode_get_records_cbor(body)
         except UnreadableRecordError:
             raise  # it is so in JSON, too
         except MalformedResponseError as exc:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from botocore.parsers import JSONParser
 from botocore.session import get_session
 from hypothesis import given
@@ -205,7 +204,6 @@ def test_a_page_has_the_values_that_were_encoded(
     ends = [str(end.sequence) if end else None for end in (decoded.first, decoded.last)]
     assert ends == ([rows[0]["SequenceNumber"], rows[-1]["SequenceNumber"]] if rows else [None] * 2)
     assert decoded.columns.payload_bytes == sum(len(row["Data"]) for row in rows)
-    assert decode_get_records_cbor(body, as_lists=True).columns.lists() == decoded.columns.lists()
     assert [(child.shard_id, list(child.parents)) for child in decoded.child_shards] == [
         (child["ShardId"], child["ParentShards"]) for child in beside.get("ChildShards") or []
     ]
@@ -221,12 +219,7 @@ def test_a_damaged_page_is_refused_or_read(
     try:
         decoded = decode_get_records_cbor(bytes(body))
     except MalformedResponseError:
-        with pytest.raises(MalformedResponseError):
-            decode_get_records_cbor(bytes(body), as_lists=True)
         return
-    assert decode_get_records_cbor(bytes(body), as_lists=True).columns.lists() == (
-        decoded.columns.lists()
-    )
     decoded.records.validate(full=True)
     assert decoded.records.num_rows == decoded.count
 

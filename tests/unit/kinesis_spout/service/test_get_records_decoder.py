@@ -87,7 +87,9 @@ def test_a_missing_arrival_is_zero_in_lists_and_null_in_arrow() -> None:
     made = RecordColumns(
         ["1", "2"], [None, "k"], [None, b"x"], pa.array([None, 5_000], ARRIVAL_TYPE)
     )
-    assert made.lists() == RecordLists(["1", "2"], [None, "k"], [None, b"x"], [0, 5])
+    lists = RecordLists(["1", "2"], [None, "k"], [None, b"x"], [0, 5])
+    assert made.lists() == lists
+    assert RecordColumns.of(made.part(0).to_arrow()).lists() == lists
     assert made.payload_bytes == 1
     assert made.to_arrow().to_pylist()[0] == {
         "sequenceNumber": "1",
