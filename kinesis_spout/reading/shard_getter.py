@@ -163,6 +163,7 @@ class KinesisShardGetter:
     - `ending_sequence`: the last sequence number that the listing shows for a closed shard.
     - `one_attempt`: the caller retries by itself. Each call is then one attempt, so that a failing
       shard does not occupy a thread, and raises every error of the service.
+    - `for_retries`: it reads the retries of a shard, beside a getter of new records (`Pacer`).
 
     The end of a shard needs evidence. A missing next iterator alone is no evidence, because a
     malformed response lacks it, too. One of these is enough:
@@ -194,6 +195,7 @@ class KinesisShardGetter:
         ending_sequence: SequenceNumber | None = None,
         random: Random | None = None,
         one_attempt: bool = False,
+        for_retries: bool = False,
     ) -> None:
         self._client = client
         self.shard_id = shard_id
@@ -205,6 +207,7 @@ class KinesisShardGetter:
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._refusals = _Refusals(math.inf if one_attempt else REFUSAL_TIMEOUT_S)
         self._one_attempt = one_attempt
+        self._for_retries = for_retries
         self._same_ends = 0  # the latest responses in a row, for this position, that claim the end
         self._found_nothing = False  # the last page was empty and did not say how far behind it is
 
@@ -228,7 +231,7 @@ class KinesisShardGetter:
         self._refusals.without_a_page = _Streak()
 
     def ready_at_s(self) -> float:
-        return self._pacer.ready_at_s(self._clock.monotonic_s())
+        return self._pacer.ready_at_s(self._clock.monotonic_s(), retries=self._for_retries)
 
     def fetch(self, limit: int, *, until_s: float = math.inf) -> Page:
         """Return the next page. Waits until the shard's limits allow the fetch, and retries after
@@ -282,7 +285,8 @@ class KinesisShardGetter:
                 self.iterator = self._client.shard_iterator(
                     self.shard_id, self.position, retry=not self._one_attempt
                 )
-            if not self._pacer.begin(self._clock.monotonic_s()):
+            now_s = self._clock.monotonic_s()
+            if not self._pacer.begin(now_s, retries=self._for_retries):
                 raise FetchPostponedError(f"another read of {self._where} is in flight")
             try:
                 fetched = self._client.get_records(
@@ -309,7 +313,7 @@ class KinesisShardGetter:
                 self._pacer.on_page(fetched.answered_s, fetched.columns.read_bytes)
                 return fetched, limit
             finally:
-                self._pacer.end()
+                self._pacer.end(retries=self._for_retries)
 
     def _accept(self, decoded: DecodedPage, limit: int) -> Page:
         first, last = decoded.first, decoded.last

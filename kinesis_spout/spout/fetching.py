@@ -350,11 +350,11 @@ class SpoutRetryFetcher:
         """Whether the shard can be read now, without a repeated failure or a wait that would delay
         other shards.
         """
-        now_s = self._services.clock.monotonic_s()
+        now_s, pacer = self._services.clock.monotonic_s(), self._services.pacers.of(shard_id)
         return now_s >= max(
             self._unknown_until_s.get(shard_id, now_s),
             self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
-            self._services.pacers.of_retries(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
+            pacer.ready_at_s(now_s, retries=True) - _LONGEST_WAIT_S,
         )
 
     def _read(

@@ -78,8 +78,8 @@ def test_a_forked_process_makes_its_own() -> None:
 def test_a_shard_is_paced_over_all_tasks_of_the_process() -> None:
     services = ProcessServices.here(settings(reads_per_second="2"))
     assert services.pacers.of("a") is not services.pacers.of("b")
-    services.pacers.of("a").on_fetch(10.0)
-    services.pacers.of("a").on_fetch(10.0)
+    services.pacers.of("a").begin(10.0)
+    services.pacers.of("a").begin(10.0)
     assert services.pacers.of("a").ready_at_s(10.0) == 11.0
 
 

@@ -202,17 +202,12 @@ def test_on_request_a_range_is_returned_as_a_whole_or_not_at_all(one: SimulatedJ
     assert found.numbers == put[1:4]
 
 
-def test_two_of_five_calls_a_second_are_for_retries_and_count_for_the_shard(
-    one: SimulatedJob,
-) -> None:
+def test_two_of_five_calls_a_second_are_for_retries(one: SimulatedJob) -> None:
     put = one.put(40_000, data=b"")
     services = one.services(one.settings(reads_per_second=5))
     begun_s = one.clock.monotonic_s()
     Found(one, [single(number) for number in put[::4_000]], services=services)
     assert one.clock.monotonic_s() - begun_s >= 4 - 0.1  # ten pages, two a second
-    now_s = one.clock.monotonic_s()
-    services.pacers.of_retries(shard(0)).back_off(now_s, Random(0))  # noqa: S311  # of a test
-    assert services.pacers.of(shard(0)).ready_at_s(now_s) > now_s
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -318,7 +318,7 @@ def test_throttling_doubles_the_wait_up_to_a_bound_until_a_page_comes() -> None:
     pacer, random = Pacer(ReadRate()), Random(7)  # noqa: S311  # the same in every run
     waits, now_s = [], 100.0
     for _ in range(8):
-        pacer.on_fetch(now_s)
+        pacer.begin(now_s)
         pacer.back_off(now_s, random)
         waits.append(pacer.ready_at_s(now_s) - now_s)
         now_s = pacer.ready_at_s(now_s)
@@ -326,7 +326,7 @@ def test_throttling_doubles_the_wait_up_to_a_bound_until_a_page_comes() -> None:
         longest_s = min(8.0, 0.5 * 2**attempt)
         assert longest_s / 2 - 1e-6 <= wait_s <= max(longest_s, 1.0) + 1e-6
     assert pacer.refused_in_a_row == 8
-    pacer.on_fetch(now_s)
+    pacer.begin(now_s)
     pacer.on_page(now_s, 0)
     assert pacer.refused_in_a_row == 0
 
@@ -344,7 +344,7 @@ def test_whatever_the_networks_delays_the_service_sees_no_more_than_the_limit(
     pacer, now_s, seen_s = Pacer(ReadRate(reads_per_second=reads_per_second)), 0.0, []
     for took_s, fraction, payload_bytes in calls:
         now_s = pacer.ready_at_s(now_s)
-        pacer.on_fetch(now_s)
+        pacer.begin(now_s)
         seen_s.append(now_s + took_s * fraction)
         now_s += took_s
         pacer.on_page(now_s, payload_bytes)
