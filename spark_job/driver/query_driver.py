@@ -275,29 +275,15 @@ class QueryDriver:
                 "trigger(availableNow=True), and then remove the stream",
             )
 
-        def tasks_of(stream: _Stream) -> tuple[bool, list[QueryTask]]:
-            """Whether the stream's plan is open (always true in a query of one stream), and its
-            tasks.
-            """
-            plan_id, coordinator = wanted.get(stream.name, ""), stream.coordinator
-            tasks = coordinator.tasks(plan_id, known_plan=ends.get(stream.name, ""))
-            is_open = self._query.is_of_one or (
-                bool(plan_id) and coordinator.plans.open_plan() == plan_id
-            )
-            return is_open, [
-                QueryTask(stream.index, plan_id, task, plan) for task, plan in tasks.items()
-            ]
+        def tasks_of(stream: _Stream) -> list[QueryTask]:
+            plan_id = wanted.get(stream.name, "")
+            tasks = stream.coordinator.tasks(plan_id, known_plan=ends.get(stream.name, ""))
+            return [QueryTask(stream.index, plan_id, task, plan) for task, plan in tasks.items()]
 
         found = self._each(self._streams, tasks_of, strict=True)
-        # Tasks of open plans come first. A tracked batch has reports for these only, and does not
-        # count the partitions of the other tasks (`tracking.foreach_batch`).
-        return [
-            task
-            for is_open in (True, False)
-            for stream in sorted(self._streams, key=lambda stream: stream.settings.label)
-            for task in found[stream][1]
-            if found[stream][0] is is_open
-        ]
+        # The same order again, however the query names its streams.
+        streams = sorted(self._streams, key=lambda stream: stream.settings.label)
+        return [task for stream in streams for task in found[stream]]
 
     def report(self) -> dict[str, Any]:
         """Return the reports of all streams (`Coordinator.report`). Does no I/O."""

@@ -352,14 +352,14 @@ def _seen(
 ) -> list[ShardReadResult]:
     """Return the reads of the tasks that are in the report; in an untracked batch, of all tasks.
 
-    The rows of a task that published after the report was complete have not reached the sink.
+    The rows of the other tasks have not reached the sink.
     """
     named = None if report is None else report.tasks
     late = [] if named is None else sorted(results.keys() - set(named))
     if late:
         log.warning(
-            "tasks %s of batch %s published their records after the batch had reported its "
-            "outcomes, so the records of these tasks are redelivered",
+            "tasks %s of batch %s published records whose outcomes the batch did not report, so "
+            "the records of these tasks are redelivered",
             ", ".join(map(str, late)),
             plan_id,
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from kinesis_spout.errors import ConfigError
 from spark_job.rows import COLUMNS
-from spark_job.tracking.content_check import ShardContent, counted, merge_content
+from spark_job.tracking.content_check import ShardContent, merge_content
 from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
 from spark_job.tracking.spark_sql import map_in_arrow, only, values, without
 from spark_job.tracking.withholding import (
@@ -32,7 +31,7 @@ from state.sequence_number import SequenceNumber
 from state.tracker.inflight_record_tracker import parse_message_id
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import Column, DataFrame
 
@@ -144,18 +143,6 @@ class BatchFrame:
             )
         )
         return merge_content(_content(row) for row in found.toArrow().to_pylist())
-
-    def content_of(
-        self, partitions: Sequence[int], firsts: Mapping[str, SequenceNumber | None]
-    ) -> dict[str, ShardContent]:
-        """Return the content of some partitions, by shard. Runs a job on these partitions only.
-
-        A function that uses only a part of its frame leaves partitions unread. A job over all
-        partitions would read and publish their records, although the function has not seen them.
-        """
-        rdd = self.rows().select("messageId").rdd
-        context = self.rows().sparkSession.sparkContext
-        return merge_content(context.runJob(rdd, partial(counted, firsts), list(partitions)))
 
     def count(self) -> int:
         """Return the number of rows. Runs a job over all partitions, and so persists them."""

@@ -44,25 +44,13 @@ class BatchRun:
     def _has_evaluated_all(self) -> bool:
         return bool(self.evaluations) and not self.in_parts
 
-    def content(
-        self,
-        firsts: Mapping[str, SequenceNumber | None],
-        partitions: Sequence[int],
-        *,
-        are_all: bool,
-    ) -> dict[str, ShardContent]:
-        """Return the content of the batch by shard. May run a job.
-
-        `firsts`: see `BatchFrame.content`. `partitions`: the partitions that were read. These may
-        not be all partitions, because the function may use only a part of its frame.
+    def content(self, firsts: Mapping[str, SequenceNumber | None]) -> dict[str, ShardContent]:
+        """Return the content of the batch by shard. May run a job. `firsts`: see
+        `BatchFrame.content`.
         """
         if self._has_evaluated_all:
             return dict(self.evaluations[0].content)
-        if not partitions:
-            return {}
-        if are_all:
-            return self.frame.content(firsts)
-        return self.frame.content_of(sorted(partitions), firsts)
+        return self.frame.content(firsts)
 
     def all_failures(self) -> list[FailedRecord]:
         """Return the failed records and the withheld records. May run a job."""

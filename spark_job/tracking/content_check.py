@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
-from state.tracker.inflight_record_tracker import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -141,24 +140,6 @@ def is_what_is_left(
     is_rest = found.new_count < read.count and found.last == read.last
     # More records may have expired since the rows were read, but an expired record stays expired.
     return is_rest and (oldest is None or oldest.sequence >= found.first.sequence)
-
-
-def counted(
-    firsts: Mapping[str, SequenceNumber | None], rows: Iterable[Sequence[str]]
-) -> list[ShardContent]:
-    """Return the contents of a partition, from rows of `messageId`. Runs on an executor.
-
-    `firsts`: the first new number of each shard; None for a shard with retries only.
-    """
-
-    def content_of(message_id: str) -> ShardContent:
-        shard_id, sequence, _ = parse_message_id(message_id)
-        first = firsts.get(shard_id)
-        if shard_id in firsts and (first is None or sequence < first):
-            return ShardContent(shard_id=shard_id, retry_rows=1)
-        return ShardContent(shard_id=shard_id, new_count=1, first=sequence, last=sequence)
-
-    return list(merge_content(content_of(message_id) for (message_id,) in rows).values())
 
 
 def _published(read: ShardReadResult) -> ShardContent:

@@ -116,8 +116,7 @@ class Tracked:
     ) -> None:
         self._process = process
         self._query = query
-        # The order of the batch's partitions (`driver.query_driver`).
-        self._streams = sorted(query.streams, key=lambda stream: stream.label)
+        self._streams = query.streams
         self._options = options
         self._clock = SystemClock()
         self._marked_run: str | None = None
@@ -151,7 +150,7 @@ class Tracked:
                 self._run_unreported(frame, batch_id)
                 return
             for stream, plan in still_open:  # 3
-                parts.append(self._open_report(stream, plan, parts))
+                parts.append(self._open_report(stream, plan))
             rows = self._rows_of(frame, [part.settings for part in parts])
             self._process_reported(parts, rows, batch_id)  # 4 to 7
         except RowsExpiredError as exc:
@@ -271,9 +270,7 @@ class Tracked:
             )
 
     # 3: the report
-    def _open_report(
-        self, stream: SourceSettings, plan: Plan, before: Sequence[StreamPart]
-    ) -> StreamPart:
+    def _open_report(self, stream: SourceSettings, plan: Plan) -> StreamPart:
         store = _store(stream)
         with naming(stream):
             opened = store.reports.open(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
@@ -288,7 +285,6 @@ class Tracked:
             plan=plan,
             opened=opened,
             states=_all_states(stream) if needs_states else {},
-            first_task=sum(len(part.plan.tasks) for part in before),
         )
 
     # 4 to 7, on one frame
@@ -461,9 +457,10 @@ def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
             part.read_results()
         else:
             part.results = {}  # so that the report names no task
-    tasks = [part.first_task + task for part in parts for task in part.results]
-    are_all = len(tasks) == sum(len(part.plan.tasks) for part in parts)
-    content = run.content(_firsts(parts), tasks, are_all=are_all)
+    content = run.content(_firsts(parts)) if any(part.results for part in parts) else {}
+    # Of tasks that the function has not read, the job has. The report does not name these tasks.
+    unread = {part.in_batch(shard) for part in parts for shard in part.unread_shards}
+    content = {shard: found for shard, found in content.items() if shard not in unread}
     check_rows(content, parts)
     return sum(shard.new_count + shard.retry_rows for shard in content.values())
 

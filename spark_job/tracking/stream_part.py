@@ -41,7 +41,6 @@ class StreamPart:
     """One stream's part of a batch whose report is open.
 
     - `states`: the shard states; empty if nothing depends on them.
-    - `first_task`: the number of the batch's tasks before the tasks of this part.
     - `results`: the published results, by task. Empty before they are read, and if the function has
       read no row.
     """
@@ -51,12 +50,21 @@ class StreamPart:
     plan: Plan
     opened: OpenReport
     states: Mapping[str, ShardState]
-    first_task: int
     results: Mapping[int, TaskResult] = field(default_factory=dict)
 
     @property
     def reads(self) -> dict[str, ShardReadResult]:
         return reads_of(self.results)
+
+    @property
+    def unread_shards(self) -> set[str]:
+        """The shards of the tasks that have no results."""
+        return {
+            shard.shard_id
+            for number, task in enumerate(self.plan.tasks)
+            if number not in self.results
+            for shard in task.shards
+        }
 
     def in_batch(self, shard_id: str) -> str:
         """Return the shard's name in the rows of the batch."""

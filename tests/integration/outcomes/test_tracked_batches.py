@@ -123,6 +123,25 @@ def test_rows_that_were_filtered_before_the_function_fail_the_batch(
     assert sorted(rows) == list(range(20))
 
 
+def test_records_of_tasks_that_the_function_has_not_read_come_with_a_later_batch(
+    tracked_query: TrackedQuery,
+) -> None:
+    """`take` reads the first partition only. None is lost, and none comes twice."""
+    tracked_query.stream.put(20)
+    seen: list[tuple[str, int]] = []
+
+    def process(batch: TrackedBatch) -> None:
+        rows = batch.df.select("shardId", number().alias("n"))
+        seen.extend((row.shardId, row.n) for row in (rows.collect() if seen else rows.take(1)))
+
+    tracked_query.run(process, source={"max_tasks": 4})
+    (first, _), *later = seen
+    assert len({shard for shard, _ in later}) == 3
+    assert first not in {shard for shard, _ in later}
+    assert len({n for _, n in later}) == len(later) > 0
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
 def test_two_batches_in_a_row_without_a_report_end_the_query_and_say_what_to_do(
     tracked_batches: TrackedBatches, store: ZookeeperStateStore
 ) -> None:
@@ -442,9 +461,9 @@ def test_a_repeated_batch_is_not_processed_without_the_rows_that_a_report_holds(
 def test_a_record_that_ends_its_process_is_found_among_the_rows_of_all_streams(
     tracked_batches: TrackedBatches, stream: StreamUnderTest
 ) -> None:
-    """From the third delivery on, the function gets the first rows, stream by stream. The others
-    are queued again for the stream that they are of. Until the record is found, no stream's new
-    records are read.
+    """From the third delivery on, the function gets a part of the rows, stream by stream. The other
+    rows are queued again for the stream that they are of. Until the record is found, no stream
+    reads new records.
     """
     both = put_on_both(stream, *"abcdefgh")
     killer, new = (STREAM, "d"), [(CLICKS, "new"), (STREAM, "new")]

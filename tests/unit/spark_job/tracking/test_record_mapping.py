@@ -24,7 +24,6 @@ from spark_job.tracking.content_check import (
     BatchContentError,
     ShardContent,
     check_content,
-    counted,
     is_what_is_left,
     lowest_published,
 )
@@ -685,10 +684,3 @@ def test_other_rows_are_refused_naming_shard_and_plan(
     with pytest.raises(BatchContentError, match=message) as caught:
         check_content(found, ends(), "1-a", has_expired=nothing_has)
     assert "the tasks of batch 1-a published" in str(caught.value)
-
-
-def test_a_row_is_new_from_the_first_new_number_of_its_shard_on() -> None:
-    """A shard without a first number had retries only."""
-    rows = [Row(messageId=one) for one in ("s:5:1", "s:9:1", "s:10:1", "t:7:1")]
-    (s, t) = counted({"s": SequenceNumber(9), "t": None}, rows)
-    assert (s, t) == (content("s", 9, 10, 2, 1), ShardContent(shard_id="t", retry_rows=1))
