@@ -193,11 +193,6 @@ class StreamPlans:
         return [plan for plan in plans if plan is not None]
 
     # running --------------------------------------------------------------------------------------
-    def open_plan(self) -> str | None:
-        """Return the newest plan's id if that plan is open."""
-        pointer = self._plans.pointer()
-        return pointer.id if pointer is not None and pointer.status is PlanStatus.OPEN else None
-
     def knows(self, plan_id: str) -> bool:
         """Whether ZooKeeper shows that the stream has or had this plan. Needs no loaded states."""
         pointer = self._plans.pointer()
@@ -218,7 +213,9 @@ class StreamPlans:
         earlier run if one of its logs was removed, or if it refused aggregates and the option no
         longer does. A plan that is not in ZooKeeper any more gives no tasks, with a warning.
         """
-        open_plan = self.open_plan()
+        pointer = self._plans.pointer()
+        is_any_open = pointer is not None and pointer.status is PlanStatus.OPEN
+        open_plan = pointer.id if pointer is not None and is_any_open else None
         if open_plan is not None and open_plan != plan_id:
             # Spark replays an older batch, or the batch has no records of this stream. A tracked
             # batch treats the open plan as its own, so no other plan may be open.

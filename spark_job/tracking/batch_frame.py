@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 INDEX = "_ks_index"
 _WITHHOLDING_COLUMNS = ("messageId", "sequenceNumber", "subSequenceNumber", "partitionKey")
 _WORD = 2**64
-_FIRSTS = pa.schema({"ofShard": pa.string(), "sequence": pa.string(), "sub": pa.int64()})
+_LAST_RETRIES = pa.schema({"ofShard": pa.string(), "sequence": pa.string(), "sub": pa.int64()})
 _NO_RULES = BatchRules()
 
 
@@ -112,27 +112,29 @@ class BatchFrame:
         found = self.withheld_by(rules) if rules else []
         return [record for record in found if record.message_id not in known]
 
-    def content(self, firsts: Mapping[str, SequenceNumber | None]) -> dict[str, ShardContent]:
+    def content(self, rules: Mapping[str, ShardRules] | None = None) -> dict[str, ShardContent]:
         """Return the content of the frame by shard. Runs a job.
 
-        `firsts`: the first new sequence number that was published of each shard; None if there were
-        only retries. A row with a lower number is a retry.
+        `rules`: those of the plan, by shard; None for those of the frame. They say up to which
+        number the rows of a shard are retries.
         """
-        published = [
-            {"ofShard": shard, "sequence": str(first.sequence), "sub": first.sub}
-            if first
-            else {"ofShard": shard}
-            for shard, first in firsts.items()
+        rules = self.rules.of_shards if rules is None else rules
+        retries = [
+            {
+                "ofShard": shard,
+                "sequence": str(of_shard.last_retry[0]),
+                "sub": of_shard.last_retry[1],
+            }
+            for shard, of_shard in rules.items()
+            if of_shard.last_retry is not None
         ]
         rows = self.rows().select(
             self._shard.alias("shardId"), "sequenceNumber", "subSequenceNumber"
         )
-        known = rows.sparkSession.createDataFrame(pa.Table.from_pylist(published, _FIRSTS))
+        known = rows.sparkSession.createDataFrame(pa.Table.from_pylist(retries, _LAST_RETRIES))
         joined = rows.join(F.broadcast(known), F.col("shardId") == F.col("ofShard"), "left")
         number = _number("sequenceNumber", "subSequenceNumber")
-        is_new = F.col("ofShard").isNull() | (
-            F.col("sequence").isNotNull() & (number >= _number("sequence", "sub"))
-        )
+        is_new = F.col("ofShard").isNull() | (number > _number("sequence", "sub"))
         found = (
             joined.select("shardId", number.alias("number"), is_new.alias("isNew"))
             .groupBy("shardId", "isNew")

@@ -13,12 +13,11 @@ from spark_job.tracking.poison_search import Part, bisect
 from spark_job.tracking.tracked_batch import TrackedBatch, running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from spark_job.tracking.batch_frame import BatchFrame
     from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.tracked_batch import Evaluation
-    from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
 
@@ -44,13 +43,11 @@ class BatchRun:
     def _has_evaluated_all(self) -> bool:
         return bool(self.evaluations) and not self.in_parts
 
-    def content(self, firsts: Mapping[str, SequenceNumber | None]) -> dict[str, ShardContent]:
-        """Return the content of the batch by shard. May run a job. `firsts`: see
-        `BatchFrame.content`.
-        """
+    def content(self) -> dict[str, ShardContent]:
+        """Return the content of the batch by shard. May run a job."""
         if self._has_evaluated_all:
             return dict(self.evaluations[0].content)
-        return self.frame.content(firsts)
+        return self.frame.content()
 
     def all_failures(self) -> list[FailedRecord]:
         """Return the failed records and the withheld records. May run a job."""

@@ -52,7 +52,7 @@ from spark_job.settings import RAW
 from spark_job.tracking.batch_frame import BatchFrame, check_columns
 from spark_job.tracking.batch_letters import write_letters
 from spark_job.tracking.batch_run import BatchRun, run_batch
-from spark_job.tracking.content_check import BatchContentError, reads_of
+from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.options import OnExhausted, SparkConnectError
 from spark_job.tracking.outcome_rules import (
     BatchContext,
@@ -93,7 +93,6 @@ if TYPE_CHECKING:
     from spark_job.tracking.tracked_batch import TrackedBatch
     from spark_job.tracking.withholding import ShardRules
     from state.plan import Plan
-    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
     from state.znodes.topics import StoreTopics
 
@@ -224,9 +223,9 @@ class Tracked:
                 if plan is None:
                     continue
                 results = store.plans.read_results(plan_id)
-                firsts = {shard: read.first for shard, read in reads_of(results).items()}
+                rules = plan_rules(plan, {}, OnFailure.CONTINUE)
                 try:
-                    check_content_of(plan, results, batch.content(firsts), stream)
+                    check_content_of(plan, results, batch.content(rules), stream)
                 except BatchContentError:
                     continue
                 except RowsExpiredError:
@@ -442,7 +441,7 @@ def _published_rows(parts: Sequence[StreamPart], batch: BatchFrame) -> int:
         part.read_results()
     rows = sum(rows_in(part.results) for part in parts)
     if rows:
-        check_rows(batch.content(_firsts(parts)), parts)
+        check_rows(batch.content(), parts)
     return rows
 
 
@@ -457,19 +456,12 @@ def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
             part.read_results()
         else:
             part.results = {}  # so that the report names no task
-    content = run.content(_firsts(parts)) if any(part.results for part in parts) else {}
+    content = run.content() if any(part.results for part in parts) else {}
     # Of tasks that the function has not read, the job has. The report does not name these tasks.
     unread = {part.in_batch(shard) for part in parts for shard in part.unread_shards}
     content = {shard: found for shard, found in content.items() if shard not in unread}
     check_rows(content, parts)
     return sum(shard.new_count + shard.retry_rows for shard in content.values())
-
-
-def _firsts(parts: Sequence[StreamPart]) -> dict[str, SequenceNumber | None]:
-    """Return the first new sequence number that was published, by shard; None for only retries."""
-    return {
-        part.in_batch(shard): read.first for part in parts for shard, read in part.reads.items()
-    }
 
 
 def _store(stream: SourceSettings) -> StoreTopics:
