@@ -229,8 +229,9 @@ def as_typed(exc: Exception, ctx: typer.Context | None) -> Exception:
 
     field = re.sub("([A-Z])", r"_\1", name).lower()
     keys = {pair.partition("=")[0].lower() for pair in ctx.params.get("option") or ()}
-    key = SHARED[field].name if field in SHARED else name
-    option, kind = key if name.lower() in keys else typed(field, key), "option"
+    as_key = name.lower() in keys
+    key = SHARED[field].name if field in SHARED and not as_key else name
+    option, kind = key if as_key else typed(field, key), "option"
     if option != key and not option.startswith("--"):
         option, kind = option.upper(), "argument"
     return ConfigError.about(option, in_options(exc.problem), in_options(exc.remedy), kind=kind)

@@ -41,9 +41,9 @@ class ConnectString:
         """Read `host[:port],.../chroot` (port 2181). Raises `InvalidStoreSettingError`."""
         names, _, chroot = text.strip().partition("/")
         if _LATE_SERVER.search(chroot):  # else the job would use the first server alone
-            raise InvalidStoreSettingError(
-                f"{text!r} is not a ZooKeeper connect string, because it has a server after the "
-                "chroot",
+            raise _refused(
+                text,
+                "it has a server after the chroot",
                 "use the form host:port,host:port/chroot, with the chroot only at the end",
             )
         parts = [valid_name("ZooKeeper chroot", part) for part in chroot.split("/") if part]
@@ -52,8 +52,9 @@ class ConnectString:
             match = _SERVER.fullmatch(name)
             port = int(match["port"] or DEFAULT_PORT) if match else 0
             if match is None or not 0 < port < 65536:
-                raise InvalidStoreSettingError(
-                    f"{text!r} is not a ZooKeeper connect string, because {name!r} is not a server",
+                raise _refused(
+                    text,
+                    f"{name!r} is not a server",
                     "use host:port,host:port/chroot or embedded:<directory>",
                 )
             servers.append((match["v6"] or match["host"], port))
@@ -72,6 +73,18 @@ class ConnectString:
                 if socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
                     return True
         return False
+
+
+def _refused(text: str, why: str, remedy: str) -> InvalidStoreSettingError:
+    """A text with an `@` may have a password before it, and is not shown."""
+    if "@" in text:
+        return InvalidStoreSettingError(
+            "a ZooKeeper connect string must not contain a user name or a password",
+            "use the options zookeeperAuth, zookeeperUser and zookeeperPasswordFile",
+        )
+    return InvalidStoreSettingError(
+        f"{text!r} is not a ZooKeeper connect string, because {why}", remedy
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,10 +92,13 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
         ("redrive dead --yes --format csv", "--format"),
         ("redrive dead --yes --stream 'or ders'", "is not a valid name of a Kinesis stream"),
         ("doctor --zookeeper a:b:c", "is not a ZooKeeper connect string"),
+        ("doctor --zookeeper etl:hush@a:1", "must not contain a user name or a password"),
+        ("doctor --zookeeper zk://etl:hush@a/b", "must not contain a user name or a password"),
         ("doctor --stream 'or ders'", "is not a valid name of a Kinesis stream"),
         ("doctor --conf spark.a=b", "--master"),
         ("doctor --option awsSecretAccessKey=hush", "awsAccessKeyId"),
         ("doctor --option awsAccesKeyId=hush", "did you mean awsAccessKeyId?"),
+        ("doctor --option session_token=hush", "option session_token is not a connection option"),
         (
             "doctor --stream orders --region us-east-1 --read-mode efo",
             "--consumer-name: --read-mode efo requires either",
