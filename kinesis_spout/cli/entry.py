@@ -13,7 +13,7 @@ def main() -> None:
     """Run the command line.
 
     Exit codes: 0 success, 1 an error, 2 wrong usage, 3 a service cannot be reached, 4 another
-    process owns the application, 130 Ctrl-C, 143 SIGTERM.
+    process owns the application, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
     """
     # Ctrl-C ends the process without a stack trace, also while modules are imported, until a
     # command handles it. In a shell's background SIGINT is ignored, and stays so.

@@ -1,7 +1,7 @@
 """How commands fail: one sentence on stderr and an exit code, without a stack trace.
 
     CliError        what is wrong, where, what to do: FAILED
-    Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as in a shell
+    Interrupted     SIGINT, SIGTERM or SIGHUP: exit code 128 + the signal's number, as in a shell
 
 Of other errors, `CODES` says which code they have, or `TYPED_CODES`, or `OPERATORS_CODES` in
 commands that look at an application or change one. Usage errors are typer's: USAGE.
@@ -86,7 +86,8 @@ class Interrupted(BaseException):
 
 
 class StopSignals:
-    """Handles SIGINT and SIGTERM while a command runs. A context manager, for the main thread.
+    """Handles SIGINT, SIGTERM, and the SIGHUP of a closed terminal, while a command runs. A context
+    manager, for the main thread. Where SIGHUP is ignored, as after `nohup`, it stays ignored.
 
     A signal raises `Interrupted` in the main thread; inside `deferred` it only wakes `wait`, so
     that the command can end what it has started. A second one, `SAME_SIGNAL_S` or more after the
@@ -100,10 +101,13 @@ class StopSignals:
         self._number: int | None = None
         self._first_s = 0.0
         self._deferred = False
-        self._before: dict[signal.Signals, Any] = {signal.SIGINT: None, signal.SIGTERM: None}
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.getsignal(number) for number in self._before}
+        handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._before = {number: signal.getsignal(number) for number in handled}
+        if self._before[signal.SIGHUP] is signal.SIG_IGN:
+            del self._before[signal.SIGHUP]
         self.install()
         return self
 

@@ -221,20 +221,21 @@ def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
 
 
 # with an application ------------------------------------------------------------------------------
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_an_application_continues_where_it_was_stopped(
-    orders: ServedFake, zookeeper_chroot: str
+    orders: ServedFake, zookeeper_chroot: str, number: signal.Signals
 ) -> None:
-    """SIGTERM commits and releases the ownership: the next run starts at once, with the records
-    that the first one did not get.
+    """SIGTERM, and SIGHUP of a closed terminal, commit and release the ownership: the next run
+    starts at once, with the records that the first one did not get.
     """
     early = put(orders, 40)
     application = ("--application", "watch", "--zookeeper", zookeeper_chroot)
     with running(orders, "consume", "orders", *FROM_START, *application) as process:
         assert process.stdout is not None
         got = [process.stdout.readline() for _ in early]
-        process.terminate()
+        process.send_signal(number)
         rest, said = process.communicate(timeout=LIMIT_S)
-    assert (process.returncode, rest) == (143, "")
+    assert (process.returncode, rest) == (128 + number, "")
     assert without_waits(said) == "stream orders: 40 emitted, 40 acked\n"
     assert sorted(data_of("".join(got))) == sorted(early)
     late = put(orders, 40, first=40)
