@@ -55,7 +55,7 @@ from kinesis_spout.inspection.status import shards_json, stored_shard
 from kinesis_spout.inspection.wording import counted, visible
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.data_loss import times_of
-from state.codec.exported import decode_export, encode_export
+from state.codec.exported import ExportedApplication, decode_export, encode_export
 from state.errors import StoredDataError
 from state.failpoint import failpoint
 from state.moves import changes
@@ -64,7 +64,6 @@ from state.position import Position
 from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.zookeeper.store import ZookeeperStateStore
 
 MAX_SHOWN = 10  # shards of an entry of the history
 MAX_NAMED = 20  # records; with --all there may be 100,000
@@ -471,7 +470,7 @@ def export(
     note(f"exported {counted(len(exported.states), 'shard')} to {to}")
 
 
-@command(writes=True)
+@command(writes=True, is_new=True)
 def import_export(
     op: Operation,
     file: Path = argument("The file that `checkpoint export` wrote.", "FILE"),
@@ -504,43 +503,41 @@ def import_export(
             exc.message,
             "pass a complete file that `checkpoint export` of this or an older version wrote",
         ) from exc
-    store = op.place.store(op.stack, is_new=True)
     with op.patience():
         transfer.check_stream(exported, op.client.describe().identity)
-        transfer.check_states(store, exported)
+        transfer.check_states(op.store, exported)
         transfer.check_positions(op.client, exported)
-        op.own(store)
-        states = store.shard_states.load()
+        op.own()
+        states = op.store.shard_states.load()
     before = {shard: stored.state for shard, stored in states.items()}
     after = {state.shard_id: state for state in exported.states}
     for shard_id in sorted({*before, *after}):
         for line in _change_lines(shard_id, before.get(shard_id), after.get(shard_id)):
             say(line)
-    check_replaced(op, store, has_state=bool(states), replace=replace)
     if (ahead := transfer.moving_forward(exported, states)) and not allow_skip:
         raise CliError(
             f"the import would move {', '.join(ahead)} forward past unread records",
             "pass --allow-skip to skip these records",
         )
-    if op.confirmed("Import these positions?"):
-        transfer.import_application(store, exported, now_ms=op.service_time())
-        say("imported")
+    write_import(op, exported, may_replace=replace or not states)
 
 
-def check_replaced(
-    op: Operation, store: ZookeeperStateStore, *, has_state: bool, replace: bool
-) -> None:
-    """Raise `CliError` where the application has state that is not to be replaced. What an import
-    has left that was stopped is replaced in any case, and said.
+def write_import(op: Operation, exported: ExportedApplication, *, may_replace: bool) -> None:
+    """Make the application what was exported, once that is confirmed. Raises `CliError` where it
+    has state that may not be replaced. What an import has left that was stopped is replaced in any
+    case, and said.
     """
-    start = store.identity.read_start(also_unfinished=True)
+    start = op.store.identity.read_start(also_unfinished=True)
     if start is not None and start.importing:
         say("an earlier import was interrupted; this import replaces its state")
-    elif has_state and not replace:
+    elif not may_replace:
         raise CliError(
             f"application {op.place.application} already has stored state {op.on_stream}",
             "pass --replace to replace that state, or pass another --application",
         )
+    if op.confirmed("Import these positions?"):
+        transfer.import_application(op.store, exported, now_ms=op.service_time())
+        say("imported")
 
 
 @command_group(

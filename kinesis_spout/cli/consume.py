@@ -37,7 +37,6 @@ from kinesis_spout.cli.shared_options import (
 )
 from kinesis_spout.config import duration, parse_duration_ms
 from kinesis_spout.dead_letter.letter import LetterFile
-from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.wording import are, records, short_shard
 from kinesis_spout.options import SHARED
 from kinesis_spout.prometheus_exporter import MetricsServer
@@ -389,10 +388,7 @@ class ConsumeScreen:
 
     def finish(self, spout: KinesisSpout) -> None:
         """Print the summary, and in a file the table. Call it after the spout is closed."""
-        try:
-            metrics = spout.metrics()
-        except KinesisError:
-            return  # the spout was never open
+        metrics = spout.metrics()
         if self._table and not self.is_live:
             Console(stderr=True, width=_WIDE).print(stats_table(self._stream, metrics))
         if not self._quiet:

@@ -14,8 +14,7 @@ from kinesis_spout.checkpoints.migration import kcl, spark_queries, storm_spout
 from kinesis_spout.checkpoints.migration.import_plan import Item, Origin, ShardImport, find_import
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.recorded_move import check_bound_stream
-from kinesis_spout.checkpoints.transfer import import_application
-from kinesis_spout.cli.checkpoint import check_replaced
+from kinesis_spout.cli.checkpoint import write_import
 from kinesis_spout.cli.places import COUNT, REPLACE, Operation, command, records_of, say
 from kinesis_spout.cli.shared_options import note, option, typed_text, usage_errors, wrong_usage
 from kinesis_spout.inspection.wording import visible
@@ -83,6 +82,7 @@ def _in_all_shards(text: str) -> RequestedPosition:
 
 @command(
     writes=True,
+    is_new=True,
     more={
         name: (
             Path | None if name in _PATHS else str | None,
@@ -137,13 +137,12 @@ def import_(
             raise wrong_usage(flags[name], wrong)
     if system is not System.DATABRICKS and given[own[0]] is None:
         raise wrong_usage(flags[own[0]], f"--from {system} needs {flags[own[0]]}")
-    store = op.place.store(op.stack, is_new=True)
     with op.patience():
         summary = op.client.describe()
         now_ms = summary.now_ms(op.clock.now_ms())
-        check_bound_stream(store, summary.identity)
-        op.own(store)
-        origin = _origin(op, store, system, summary, given)
+        check_bound_stream(op.store, summary.identity)
+        op.own()
+        origin = _origin(op, system, summary, given)
         plan = find_import(
             op.client,
             origin,
@@ -154,7 +153,7 @@ def import_(
             clock=op.clock,
             max_counted=count,
         )
-        states = store.shard_states.load()
+        states = op.store.shard_states.load()
     for one in plan.shards:
         for line in _lines(one, states.get(one.state.shard_id)):
             say(line)
@@ -164,31 +163,21 @@ def import_(
     lost = "shard {} expired before its last record was read, so its unread records are lost"
     for sentence in (*map(lost.format, plan.expired), *origin.notes):
         note(visible(sentence))
-    check_replaced(op, store, has_state=bool(states), replace=replace or origin.in_place)
-    if op.confirmed("Import these positions?"):
-        import_application(store, plan.application, now_ms=op.service_time())
-        say("imported")
+    write_import(op, plan.application, may_replace=replace or origin.in_place or not states)
 
 
 def _origin(
-    op: Operation,
-    store: ZookeeperStateStore,
-    system: System,
-    summary: StreamSummary,
-    given: Mapping[str, Any],
+    op: Operation, system: System, summary: StreamSummary, given: Mapping[str, Any]
 ) -> Origin:
     def table(name: str) -> list[Item]:
         aws, region = op.client.aws, op.client.stream.region_or(op.client.aws.region)
         return scan_table(aws, name, region=region, endpoint_url=given["dynamodb_endpoint_url"])
 
     if system is STORM:
-        return _storm_spout(op, store, given, summary.name)
+        return _storm_spout(op, given, summary.name)
     if system is KCL:
-        name, account = given["lease_table"], summary.arn.split(":")[4]
-        created_ms = summary.created_ms
-        return kcl.origin_of(
-            table(name), name, summary.name, created_ms=created_ms, account=account
-        )
+        name = given["lease_table"]
+        return kcl.origin_of(table(name), name, summary.identity)
     location = given["checkpoint_location"]
     if system is DATABRICKS:
         progress = given["progress"]
@@ -201,9 +190,7 @@ def _origin(
     )
 
 
-def _storm_spout(
-    op: Operation, store: ZookeeperStateStore, given: Mapping[str, Any], stream: str
-) -> Origin:
+def _storm_spout(op: Operation, given: Mapping[str, Any], stream: str) -> Origin:
     """From the znodes by a store of their own; from the application's store, if it has the same."""
     place, topology = op.place, given["topology"]
     prefix = (given["prefix"] or storm_spout.PREFIX).strip("/")
@@ -214,7 +201,7 @@ def _storm_spout(
     zookeeper = "/".join([zookeeper, *above])
     mine = (place.zookeeper.rstrip("/"), place.zookeeper_root, place.application)
     if (zookeeper, root, topology) == mine:
-        return storm_spout.origin_of(store, where, in_place=True)
+        return storm_spout.origin_of(op.store, where, in_place=True)
     other = ZookeeperStateStore(
         zookeeper, root=root, application=topology, stream=stream, security=place.security()
     )

@@ -174,6 +174,7 @@ class Operation:
     `signals` handles SIGINT and SIGTERM until then.
 
     `dry_run`, `yes`, `as_json`: the options of these names; False where the command has none.
+    `is_new`: the application's state may be new.
     """
 
     place: Place
@@ -182,6 +183,7 @@ class Operation:
     dry_run: bool = False
     yes: bool = False
     as_json: bool = False
+    is_new: bool = False
     clock: Clock = field(default_factory=SystemClock)
 
     @cached_property
@@ -192,7 +194,7 @@ class Operation:
     @cached_property
     def store(self) -> ZookeeperStateStore:
         """The application's state. Raises as `Place.store`."""
-        return self.place.store(self.stack)
+        return self.place.store(self.stack, is_new=self.is_new)
 
     @property
     def on_stream(self) -> str:
@@ -245,12 +247,12 @@ class Operation:
             waited_ms = round(1000 * (self.clock.monotonic_s() - began_s))
             note(f"the wait ended after {duration(waited_ms)}")
 
-    def own(self, store: ZookeeperStateStore) -> None:
+    def own(self) -> None:
         """Own the application until the command ends, but not in a dry run. Raises
         `OwnedByAnotherError` while it runs.
         """
         if not self.dry_run:
-            store.ownership.acquire(this_process(self.clock.now_ms()), timeout_s=OWNER_WAIT_S)
+            self.store.ownership.acquire(this_process(self.clock.now_ms()), timeout_s=OWNER_WAIT_S)
 
     def own_started(self) -> None:
         """The same for an application that has state. Raises `CliError` for any other."""
@@ -260,7 +262,7 @@ class Operation:
                 f"application {self.place.application} has no stored state {self.on_stream}",
                 "correct --application or --stream, or start the application first",
             )
-        self.own(store)
+        self.own()
 
     def confirmed(self, question: str) -> bool:
         """Whether to write: not in a dry run. Raises typer's exit where the user says no."""
@@ -315,6 +317,7 @@ def command(
     only_typed: str | None = None,
     writes: bool = False,
     shows: bool = False,
+    is_new: bool = False,
     panel: str | None = None,
     more: Mapping[str, tuple[Any, Any]] = MappingProxyType({}),
     codes: Codes = OPERATORS_CODES,
@@ -328,7 +331,8 @@ def command(
       ZooKeeper where none is named, and the stream may be left out then; "free" needs nothing.
     - `aws`: whether the command asks the service. `stream_is_argument`: STREAM instead of --stream.
     - `only_typed`: the option of these that no environment variable sets.
-    - `writes`: has --dry-run and --yes. `shows`: has --json. `panel`: of the shared options.
+    - `writes`: has --dry-run and --yes. `shows`: has --json. `is_new`: see `Operation`.
+    - `panel`: of the shared options.
     - `more`: types and declarations of options that the function takes as `**given`.
     """
     may_lack = _MAY_LACK[application]
@@ -386,7 +390,7 @@ def command(
             with one_sentence(errors(), ctx=ctx, codes=codes), ExitStack() as stack:
                 stack.enter_context(shown_log())  # until the connections are closed
                 signals = stack.enter_context(StopSignals())
-                function(Operation(found, stack, signals, **options), **given)
+                function(Operation(found, stack, signals, is_new=is_new, **options), **given)
 
         return as_command(function, run, first, last)
 

@@ -32,6 +32,7 @@ from kinesis_spout.checkpoints.migration.import_plan import (
     number_in,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.store.identity import StreamIdentity
 
 _GIVE_LEASES = "pass the name of the KCL application: its lease table has the same name"
 _OF_SEVERAL = re.compile(r"(\d+):([^:]+):(\d+):([^:]+)")
@@ -52,19 +53,11 @@ class _Lease(msgspec.Struct, rename="camel"):
     lease_owner: str | None = None
 
 
-def origin_of(
-    items: Iterable[Item],
-    table: str,
-    stream: str,
-    *,
-    created_ms: int | None = None,
-    account: str | None = None,
-) -> Origin:
-    """The leases of the stream, from the table's items.
-
-    `created_ms`: the stream's creation, compared with leases that name it. `account`: the stream's;
-    leases of a stream of this name in another one are left out. Raises `MigrationError`.
+def origin_of(items: Iterable[Item], table: str, stream: StreamIdentity) -> Origin:
+    """The leases of the stream, from the table's items. Leases of a stream of this name in another
+    account are left out. Raises `MigrationError`.
     """
+    account = stream.arn.split(":")[4]
     shards: dict[str, OriginShard] = {}
     owners: set[str] = set()
     for item in items:
@@ -76,13 +69,13 @@ def origin_of(
         shard_id, of_several = lease.lease_key, _OF_SEVERAL.fullmatch(lease.lease_key)
         if of_several is not None:
             its_account, its_stream, its_creation_s, shard_id = of_several.groups()
-            if its_stream != stream or account not in {None, its_account}:
+            if (its_stream, its_account) != (stream.name, account):
                 continue
-            if created_ms is not None and int(its_creation_s) != created_ms // 1000:
+            if int(its_creation_s) != stream.created_ms // 1000:
                 raise MigrationError(
-                    f"{where} belongs to an earlier stream {stream}, which was created at "
+                    f"{where} belongs to an earlier stream {stream.name}, which was created at "
                     f"{Position.at_timestamp(1000 * int(its_creation_s))}; the current stream was "
-                    f"created at {Position.at_timestamp(created_ms)}",
+                    f"created at {Position.at_timestamp(stream.created_ms)}",
                     GIVE_THIS_STREAMS,
                 )
         stored, sub = lease.checkpoint, lease.checkpoint_sub_sequence_number
@@ -96,7 +89,7 @@ def origin_of(
         shards[shard_id] = OriginShard(stored=stored, position=position)
         owners |= {lease.lease_owner} if lease.lease_owner else set()
     if not shards:
-        raise MigrationError(f"table {table} has no lease for stream {stream}", _GIVE_LEASES)
+        raise MigrationError(f"table {table} has no lease for stream {stream.name}", _GIVE_LEASES)
     return Origin(
         name="KCL",
         shards=shards,

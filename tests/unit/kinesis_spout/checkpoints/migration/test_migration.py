@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from kinesis_spout.checkpoints.migration import kcl, spark_queries
 from kinesis_spout.checkpoints.migration.import_plan import (
@@ -18,6 +19,7 @@ from kinesis_spout.checkpoints.migration.import_plan import (
     positions,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.store.identity import StreamIdentity
 from tests.support.migration.captured import databricks_offset, write_files
 from tests.support.state.shard_values import shard
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
 
 
+ORDERS = StreamIdentity(
+    arn="arn:aws:kinesis:us-east-1:111111111111:stream/orders", name="orders", created_ms=5_123
+)
 A, B, C = (f"shardId-00000000000{index}" for index in range(3))
 
 
@@ -46,7 +51,7 @@ def lease(key: str, checkpoint: str, sub: int = 0, **more: dict[str, Any]) -> It
 def test_a_lease_that_says_when_it_began_says_not_where() -> None:
     """Also, a pending checkpoint does not count."""
     pending = lease(C, "5", pendingCheckpoint={"S": "9"})
-    found = kcl.origin_of([lease(A, "LATEST"), lease(B, "AT_TIMESTAMP"), pending], "t", "orders")
+    found = kcl.origin_of([lease(A, "LATEST"), lease(B, "AT_TIMESTAMP"), pending], "t", ORDERS)
     assert [found.shards[shard].position for shard in (A, B)] == [None, None]
     assert str(found.shards[C].position) == "AT:5.1"
 
@@ -63,10 +68,10 @@ def test_of_a_table_of_several_streams_the_streams_own_leases_are_read() -> None
             ("111111111111:other:5", "9"),
         )
     ]
-    found = kcl.origin_of(items, "t", "orders", created_ms=5_123, account="111111111111")
+    found = kcl.origin_of(items, "t", ORDERS)
     assert {shard: str(one.position) for shard, one in found.shards.items()} == {A: "AT:6.1"}
     with pytest.raises(MigrationError, match="was created at 1970-01-01T00:00:05"):
-        kcl.origin_of(items, "t", "orders", created_ms=1_800_000_000_000)
+        kcl.origin_of(items, "t", replace(ORDERS, created_ms=1_800_000_000_000))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,7 @@ def test_of_a_table_of_several_streams_the_streams_own_leases_are_read() -> None
 )
 def test_what_is_no_lease_is_a_sentence(items: list[Item], said: str) -> None:
     with pytest.raises(MigrationError, match=said):
-        kcl.origin_of(items, "t", "orders")
+        kcl.origin_of(items, "t", ORDERS)
 
 
 # awslabs
