@@ -16,9 +16,8 @@ from kinesis_spout.cli.places import (
     Operation,
     Place,
     command,
-    folded_command,
+    shell_command,
     stdout_console,
-    whole_command,
 )
 from kinesis_spout.cli.shared_options import argument, shard_id_of, wrong_usage
 from kinesis_spout.cli.status import COLOURS
@@ -163,13 +162,13 @@ def _todo(
         todo.add_row(Text("  ->", "cyan"), Text(f"Fix: the same as for {above} above."))
         return todo
     for word, action in introduced(actions):
-        lines = [f"{word}: {action.text}."]
+        said = f"{word}: {action.text}."
         if action.command:
             is_of_one = shard in action.command and {*group.shards} - {*action.command}
             its = f" (of shard {short_shard(shard)})" if is_of_one else ""
-            command_lines = folded_command(place, action.command, width - _INDENT)
-            lines = [f"{word}: {action.text}{its}:", *command_lines]
-        todo.add_row(Text("  ->", "cyan"), Text("\n".join(lines), overflow="fold"))
+            command_lines = shell_command(place, action.command, width - _INDENT)
+            said = f"{word}: {action.text}{its}:\n{command_lines}"
+        todo.add_row(Text("  ->", "cyan"), Text(said, overflow="fold"))
     return todo
 
 
@@ -189,7 +188,7 @@ def explained_json(look: Look, group: Group, place: Place) -> dict[str, Any]:
                 "untilMs": one.until_ms,
                 "alternative": one.is_alternative,
                 "arguments": list(one.command) or None,
-                "command": whole_command(place, one.command) if one.command else None,
+                "command": shell_command(place, one.command) if one.command else None,
             }
             for word, one in introduced(explained.actions())
         ],

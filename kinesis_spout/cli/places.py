@@ -413,14 +413,9 @@ def _both_or_neither(ctx: typer.Context, values: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def whole_command(place: Place, arguments: Sequence[str]) -> str:
-    """A command of `kinesis-spout` on that place, in one line, as a shell takes it."""
-    return folded_command(place, arguments, sys.maxsize)[0]
-
-
-def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[str]:
-    """The same in lines of `width` columns, if no word is longer. Each but the last ends with a
-    backslash, so that all of them together can be pasted into a shell.
+def shell_command(place: Place, arguments: Sequence[str], width: int = sys.maxsize) -> str:
+    """A command of `kinesis-spout` on that place, as a shell takes it, in lines of `width` columns
+    if no word is longer. Each line but the last ends with a backslash.
 
     It has the options by which the command finds the place, as far as it has them. A value that may
     be a secret is left to be filled in: `zookeeperPassword=...`.
@@ -440,14 +435,13 @@ def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[s
         if (has_aws and field in AWS) or (has_application and field in SECURITY):
             found.append(("--option", f"{option.name}={'...' if option.secret else value}"))
     words = [shlex.quote(word) for word in arguments] + [shlex.join(pair) for pair in found]
-    lines, last = list[str](), "kinesis-spout"
+    lines = ["kinesis-spout"]
     for word in words:
-        if len(last) + 1 + len(word) + len(_CONTINUES) > width:
-            lines.append(f"{last}{_CONTINUES}")
-            last = f"  {word}"
+        if len(lines[-1]) + 1 + len(word) + len(_CONTINUES) > width:
+            lines.append(f"  {word}")
         else:
-            last = f"{last} {word}"
-    return [*lines, last]
+            lines[-1] += f" {word}"
+    return f"{_CONTINUES}\n".join(lines)
 
 
 @contextmanager
