@@ -4,7 +4,7 @@ that needs one that failed.
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError
+from kinesis_spout.threads import DaemonPool
 from state.errors import StateError, StoreUnavailableError
 from state.zookeeper.security import OPEN, ZookeeperSecurity
 
@@ -108,25 +109,23 @@ def failures(findings: Iterable[Finding]) -> list[Finding]:
 
 def _looked(check: Check[Subject], subject: Subject) -> list[Finding]:
     """A look that hangs is left behind, in a thread that does not keep the process alive."""
-    found: list[Finding] = []
-    ended = threading.Event()
 
-    def look() -> None:
-        try:
-            result = check.look(subject)
-            found.extend([result] if isinstance(result, Finding) else result)
-        except (KinesisError, StateError) as exc:
-            is_away = isinstance(exc, ServiceUnavailableError | StoreUnavailableError)
-            found[:] = [failed(str(exc), unreachable=is_away)]
-        except Exception as exc:  # noqa: BLE001  # one that breaks must not hide what others find
-            report = "report this error, with the output of kinesis-spout doctor --json"
-            found[:] = [
-                failed(f"the check failed with an internal error ({type(exc).__name__}); {report}")
-            ]
-        ended.set()
+    def look() -> list[Finding]:
+        result = check.look(subject)
+        return [result] if isinstance(result, Finding) else list(result)
 
-    threading.Thread(target=look, name=f"doctor-{check.name}", daemon=True).start()
-    if ended.wait(check.limit_s):
-        return found
-    advice = "check that this machine can reach the server, then try again"
-    return [failed(f"no answer within {check.limit_s:g} s; {advice}", unreachable=check.is_remote)]
+    pool = DaemonPool(1, f"doctor-{check.name}")
+    looked = pool.submit(look)
+    pool.shutdown(wait=False)
+    if not wait([looked], check.limit_s).done:
+        late = f"no answer within {check.limit_s:g} s"
+        advice = "check that this machine can reach the server, then try again"
+        return [failed(f"{late}; {advice}", unreachable=check.is_remote)]
+    try:
+        return looked.result()
+    except (KinesisError, StateError) as exc:
+        is_away = isinstance(exc, ServiceUnavailableError | StoreUnavailableError)
+        return [failed(str(exc), unreachable=is_away)]
+    except Exception as exc:  # noqa: BLE001  # one that breaks must not hide what others find
+        report = "report this error, with the output of kinesis-spout doctor --json"
+        return [failed(f"the check failed with an internal error ({type(exc).__name__}); {report}")]
