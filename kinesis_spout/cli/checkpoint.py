@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+import typer
 
 from kinesis_spout.checkpoints import transfer
 from kinesis_spout.checkpoints.application_moves import (
@@ -37,6 +37,7 @@ from kinesis_spout.cli.places import (
     reason_text,
     records_of,
     say,
+    stdout_console,
     write_file,
 )
 from kinesis_spout.cli.shared_options import (
@@ -79,7 +80,7 @@ def show(op: Operation) -> None:
     states = [stored.state for _, stored in sorted(op.store.shard_states.load().items())]
     if not states:
         note(f"application {op.place.application} has no stored state {op.on_stream}")
-    console, lines = Console(), list[str]()
+    width, lines = stdout_console().width, list[str]()
     for state in states:
         # A shard in one line; in three on a terminal that is narrower. Numbers are whole, so that
         # they can be copied.
@@ -87,7 +88,7 @@ def show(op: Operation) -> None:
         unresolved = f"{state.unresolved_count} unresolved"
         read, checkpoint = str(state.read_position), state.checkpoint_text or "none"
         line = f"{about}  read {read}  checkpoint {checkpoint}  {unresolved}"
-        if console.is_terminal and len(line) > console.width:
+        if len(line) > width:
             lines += [f"{about}  {unresolved}", f"  read        {read}"]
             line = f"  checkpoint  {checkpoint}"
         lines.append(line)
@@ -182,7 +183,7 @@ def move(
     if to.belongs_to_one_shard and len(shards) != 1:
         raise wrong_usage("--to", f"{to} is a position in one shard; select the shard with --shard")
     with op.patience():
-        op.own_started()
+        op.own()
         found = find_moves(op.client, op.store, to, shards, clock=op.clock, max_counted=count)
     _show(found, allow_skip=allow_skip)
     if found.changes_nothing:
@@ -212,7 +213,7 @@ def rewind(
     Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
     """
     with op.patience():
-        op.own_started()
+        op.own()
         found = find_rewind(op.client, op.store, to, clock=op.clock, max_counted=count)
     past, requested = map(Position.at_timestamp, (found.past_ms, found.requested_ms))
     say(
@@ -363,7 +364,7 @@ def skip(
     if bool(sequences) == all_records:
         raise wrong_usage("SEQUENCE..., --all", "pass either sequence numbers or --all")
     with op.patience():
-        op.own_started()
+        op.own()
         found = find_skip(op.store.shard_states.load(), shard, sequences or None)
         if to is not None:
             check_bound_stream(op.store, op.client.describe().identity)
@@ -463,8 +464,7 @@ def export(
     data = encode_export(exported)
     if to is None:
         with stdout_errors():
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            typer.echo(data, nl=False)
         return
     write_file(to, data, "--to ", is_new=True)
     note(f"exported {counted(len(exported.states), 'shard')} to {to}")

@@ -37,7 +37,7 @@ from kinesis_spout.cli.shared_options import (
     CONNECTION_OPTIONS,
     argument,
     as_command,
-    connection_of,
+    connection_values,
     duration_option,
     errors,
     flag,
@@ -46,7 +46,6 @@ from kinesis_spout.cli.shared_options import (
     option,
     parameter,
     parse_pairs,
-    security_of,
     shard_id_of,
     tell,
     typed_text,
@@ -58,7 +57,7 @@ from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef, duration
 from kinesis_spout.dead_letter.letter import sync_folder
 from kinesis_spout.inspection.wording import visible
-from kinesis_spout.options import SECURITY
+from kinesis_spout.options import SECURITY, connection_of, security_of
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.surroundings import place_in_words
 from state.process import this_process
@@ -123,11 +122,11 @@ class Place:
     def aws(self, *, profile: str | None = None) -> AwsConfig:
         """How to connect to the service. Raises `ConfigError`."""
         named = {"region": self.region, "endpoint_url": self.endpoint_url, "profile": profile}
-        return connection_of(named, self.option or ())
+        return connection_of(connection_values(self.option or (), **named))
 
     def security(self) -> ZookeeperSecurity:
         """How to connect to ZooKeeper. Raises `ConfigError`."""
-        return security_of(self.option or ())
+        return security_of(connection_values(self.option or ()))
 
     def client(self, stack: ExitStack) -> KinesisClient:
         """The stream. Does no I/O yet. Raises `ConfigError`."""
@@ -248,21 +247,18 @@ class Operation:
             note(f"the wait ended after {duration(waited_ms)}")
 
     def own(self) -> None:
-        """Own the application until the command ends, but not in a dry run. Raises
-        `OwnedByAnotherError` while it runs.
+        """Own the application until the command ends, but not in a dry run. Raises `CliError` for
+        one without state, unless that may be new, and `OwnedByAnotherError` while it runs.
         """
-        if not self.dry_run:
-            self.store.ownership.acquire(this_process(self.clock.now_ms()), timeout_s=OWNER_WAIT_S)
-
-    def own_started(self) -> None:
-        """The same for an application that has state. Raises `CliError` for any other."""
         store = self.store
-        if store.identity.read_start() is None and not store.shard_states.load():
+        is_there = self.is_new or store.identity.read_start() or store.shard_states.load()
+        if not is_there:
             raise CliError(
                 f"application {self.place.application} has no stored state {self.on_stream}",
                 "correct --application or --stream, or start the application first",
             )
-        self.own()
+        if not self.dry_run:
+            store.ownership.acquire(this_process(self.clock.now_ms()), timeout_s=OWNER_WAIT_S)
 
     def confirmed(self, question: str) -> bool:
         """Whether to write: not in a dry run. Raises typer's exit where the user says no."""

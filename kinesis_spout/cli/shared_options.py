@@ -20,17 +20,15 @@ from rich.console import Console
 from rich.text import Text
 from typer.models import OptionInfo, ParameterInfo
 
-from kinesis_spout import options
 from kinesis_spout.cli.exit_codes import one_sentence
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, did_you_mean, parse_duration_ms
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.options import SECURITY, SHARED, Option, meaning_of
+from kinesis_spout.options import SECURITY, SHARED, meaning_of
 from scheme.errors import SchemeDefinitionError
 from scheme.named import FORMS, scheme_of
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
 from state.position import StartingPosition
-from state.zookeeper.security import ZookeeperSecurity
 
 # The options of the Spark reader that a command takes by `--option`.
 AWS = {name: option for name, option in SHARED.items() if name in AwsConfig.__dataclass_fields__}
@@ -229,26 +227,14 @@ def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsConfig:
-    """The connection from fields and from `key=value` texts, which win. Raises `ConfigError`, or
-    typer's usage error for a text that is not `key=value`.
+def connection_values(pairs: Sequence[str], **named: str | None) -> dict[str, Any]:
+    """The connection's values by field, as `kinesis_spout.options` takes them: from fields, and
+    from `key=value` texts, which win. Raises `ConfigError`, or typer's usage error for a text that
+    is not `key=value`.
     """
     texts = {name: text for name, text in named.items() if text is not None}
-    return options.connection_of(_values(AWS, texts | _by_field(pairs)))
-
-
-def security_of(pairs: Sequence[str]) -> ZookeeperSecurity:
-    """ZooKeeper's security from the same texts. Raises as `connection_of`."""
-    return options.security_of(_values(SECURITY, _by_field(pairs)))
-
-
-def _values(table: Mapping[str, Option], texts: Mapping[str, str]) -> dict[str, Any]:
-    return {name: table[name].read(text) for name, text in texts.items() if name in table}
-
-
-def _by_field(pairs: Sequence[str]) -> dict[str, str]:
-    """Raises `ConfigError` for an option that is not of the connection."""
-    return {known_option(key): text for key, text in parse_pairs("--option", pairs).items()}
+    texts |= {known_option(key): text for key, text in parse_pairs("--option", pairs).items()}
+    return {name: CONNECTION_OPTIONS[name].read(text) for name, text in texts.items()}
 
 
 def known_option(key: str) -> str:

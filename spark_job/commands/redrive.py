@@ -29,7 +29,7 @@ from kinesis_spout.cli.exit_codes import (
 )
 from kinesis_spout.cli.places import show
 from kinesis_spout.cli.shared_options import (
-    connection_of,
+    connection_values,
     errors,
     flag,
     option,
@@ -42,6 +42,7 @@ from kinesis_spout.config import StreamRef
 from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, LocalLetterFiles
 from kinesis_spout.dead_letter.letter import moment
 from kinesis_spout.dead_letter.redrive import Found, Redrive, Selection
+from kinesis_spout.options import connection_of
 from kinesis_spout.programs import how_to_install
 from spark_job.commands.spark_options import CONF, LOG_FILE, MASTER
 from state.errors import InvalidPositionError
@@ -119,7 +120,8 @@ def redrive(
         one_sentence(errors(), ctx=ctx, codes=TYPED_CODES),
         ExitStack() as stack,
     ):
-        aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
+        values = connection_values(option or (), region=region, endpoint_url=endpoint_url)
+        aws = connection_of(values)
         selection = selection_of(
             reasons=reason or (),
             since=with_zone("--since", since),
