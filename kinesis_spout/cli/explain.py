@@ -120,7 +120,7 @@ def explained_screen(
 
 
 def _why(look: Look, group: Group) -> Iterator[RenderableType]:
-    explained, health = group.explanation, look.health(group.explanation.shard_id)
+    explained, health = group.explanation, look.of(group.explanation.shard_id).health
     waiting = [one for shard in group.shards for one in look.now.held_up.get(shard, ())]
     states = [look.now.states[one] for one in group.shards if one in look.now.states]
     count = sum(one.unresolved_count for one in states)
@@ -177,7 +177,7 @@ def explained_json(look: Look, group: Group, place: Place) -> dict[str, Any]:
     explained = group.explanation
     return {
         "shards": list(group.shards),
-        "health": look.health(explained.shard_id).value,
+        "health": look.of(explained.shard_id).health.value,
         "holdsUp": [one for shard in group.shards for one in look.now.held_up.get(shard, ())],
         "causes": [{"introduction": word, **one.as_json()} for word, one in explained.introduced()],
         "actions": [

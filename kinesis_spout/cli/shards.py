@@ -80,7 +80,7 @@ def inspect_shards(
     most = len(seen.shard_ids) if lag else 0
     tips = TipReader(client, clock, patient=True)
     look = Looking(tips, store, application, most).look(seen)
-    return seen, [*(shard_status(look, one) for one in seen.shard_ids), *holes_of(seen)]
+    return seen, [*(shard_status(look.of(one)) for one in seen.shard_ids), *holes_of(seen)]
 
 
 def shard_tree(title: str, found: Sequence[ShardStatus], *, is_narrow: bool = False) -> Tree:

@@ -42,7 +42,7 @@ from kinesis_spout.inspection import wording
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kinesis_spout.inspection.health import Look
+    from kinesis_spout.inspection.health import ShardLook
 
 _ACTION = re.compile(
     r"(?P<word>first|first or|or|fix) (?P<kind>[a-z]+): (?P<text>.*?)"
@@ -292,7 +292,7 @@ class Found:
         self.subject, self.then, self.shard_id, self.role = subject, then, shard_id, role
 
 
-Rule: TypeAlias = "Callable[[Look, str], Found | None]"
+Rule: TypeAlias = "Callable[[ShardLook], Found | None]"
 
 
 class Line(NamedTuple):

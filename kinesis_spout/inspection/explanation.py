@@ -714,7 +714,7 @@ def explain(look: Look, shard_id: str) -> Explanation:
 def cause_of(look: Look, kind: Kind, shard_id: str) -> Cause | None:
     """The cause of that kind alone; None where its rule finds nothing."""
     row = _ROWS[kind]
-    answer = row.rule(look, shard_id)
+    answer = row.rule(look.of(shard_id))
     return None if answer is None else row.cause(answer, shard_id, look.now.now_ms, None)
 
 
@@ -726,7 +726,7 @@ def _answer(
     """
     for place, row in enumerate(TABLE[first:], start=first):
         is_new = (row.kind, about) not in used
-        if is_new and (answer := row.rule(look, about)) is not None:
+        if is_new and (answer := row.rule(look.of(about))) is not None:
             return place, row, answer
     raise AssertionError("the last row answers always")
 
@@ -739,7 +739,7 @@ def _remarks(look: Look, chain: list[Cause]) -> Iterator[Cause]:
     if not (kinds & _READ_ON or is_caught_up) or Kind.LETTERS_REFUSED in kinds:
         return
     for row, rule in _BESIDES:
-        if row.kind not in kinds and (answer := rule(look, about)) is not None:
+        if row.kind not in kinds and (answer := rule(look.of(about))) is not None:
             yield row.cause(answer, about, look.now.now_ms, None)
 
 
@@ -759,7 +759,7 @@ def grouped(look: Look, among: Iterable[str] | None = None) -> list[Group]:
     first. An application without shards or state is one group.
     """
     wanted = look.now.shard_ids if among is None else among
-    live = [shard for shard in wanted if look.phase(shard) not in OVER]
+    live = [shard for shard in wanted if look.of(shard).phase not in OVER]
     shards = live or look.now.shard_ids[:1] or [look.now.application]
     if look.now.is_of_another_stream and look.now.is_known:
         return [Group(explain(look, shards[0]), tuple(shards))]  # it is so of all of them
@@ -770,14 +770,14 @@ def grouped(look: Look, among: Iterable[str] | None = None) -> list[Group]:
         explained = explain(look, shard)
         kinds = tuple(cause.kind for cause in explained.chain)
         actions = tuple((one.kind, one.likeness) for one in explained.actions())
-        found.setdefault((look.health(shard), kinds, actions), []).append(explained)
+        found.setdefault((look.of(shard).health, kinds, actions), []).append(explained)
 
     def backlog(one: Explanation) -> tuple[int, int]:
         until_ms = max((each.until_ms or 0 for each in one.actions()), default=0)
-        return until_ms, look.lag_ms(one.shard_id) or 0
+        return until_ms, look.of(one.shard_id).lag_ms or 0
 
     groups = [
         Group(max(members, key=backlog), tuple(one.shard_id for one in members))
         for members in found.values()
     ]
-    return sorted(groups, key=lambda group: -SEVERITY[look.health(group.explanation.shard_id)])
+    return sorted(groups, key=lambda group: -SEVERITY[look.of(group.explanation.shard_id).health])

@@ -15,8 +15,6 @@ from kinesis_spout.shards.lineage import ShardLineage, task_of, unresolved_ances
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
 from state.report import OnFailure
-from state.retry_policy import RetryPolicy
-from state.store.ownership import ProcessState, TaskShare
 from state.store.runs import DONE, SPARK, SPOUT, RunLog
 
 if TYPE_CHECKING:
@@ -24,13 +22,13 @@ if TYPE_CHECKING:
 
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
     from state.plan import ShardReadResult, ShardSlice
-    from state.shard_state import ShardState, UnresolvedRecord
-    from state.store.ownership import OwnerInfo, OwnerView
-    from state.store.runs import Loss, RefusedLetters, RunEnd
+    from state.shard_state import ShardState
+    from state.store.ownership import OwnerInfo, OwnerView, ProcessState
+    from state.store.runs import Loss, RunEnd
     from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
 
 ANYONE = "anyone"
-_NOTHING_REPORTED = RunLog()
+NOTHING_REPORTED = RunLog()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +213,6 @@ class Snapshot:
             found[shard_id] = position, max(known, default=None)
         return found
 
-    def oldest_failure_ms(self, shard_id: str) -> int | None:
-        """When the oldest unresolved record of the shard first failed."""
-        state = self.states.get(shard_id)
-        failed = () if state is None else (one.first_failure_ms for one in state.unresolved)
-        return min((one for one in failed if one is not None), default=None)
-
     def owner_of(self, shard_id: str) -> OwnerView | None:
         """The process that is to read the shard; None if none runs. It may be one of several."""
         total = self.stored.total_tasks
@@ -232,20 +224,15 @@ class Snapshot:
 
     def log_of(self, owner: OwnerView) -> RunLog:
         """What an owner reports of its run; empty of an earlier version, which reports nothing."""
-        log = self.stored.runs.get(owner.task, _NOTHING_REPORTED)
+        log = self.stored.runs.get(owner.task, NOTHING_REPORTED)
         is_its = log.newest is not None and log.newest.owner == owner.info
-        return log if is_its else _NOTHING_REPORTED
-
-    def log_for(self, shard_id: str) -> RunLog:
-        """The same of the process that is to read the shard; empty if none runs, too."""
-        owner = self.owner_of(shard_id)
-        return _NOTHING_REPORTED if owner is None else self.log_of(owner)
+        return log if is_its else NOTHING_REPORTED
 
     @cached_property
     def last_log(self) -> RunLog:
         """What the process reported that took the application, or a share of it, last."""
         logs = [log for log in self.stored.runs.values() if log.runs]
-        return max(logs, key=lambda log: log.runs[-1].owner.since_ms, default=_NOTHING_REPORTED)
+        return max(logs, key=lambda log: log.runs[-1].owner.since_ms, default=NOTHING_REPORTED)
 
     @cached_property
     def losses(self) -> tuple[Loss, ...]:
@@ -256,50 +243,6 @@ class Snapshot:
         horizon_ms = self.now_ms - self.stream.retention_ms
         young = (one for one in known if one.time_ms >= horizon_ms)
         return tuple(sorted(young, key=lambda one: -one.time_ms))
-
-    def share_of(self, shard_id: str) -> TaskShare | None:
-        """The task that reads the shard, or is to read it; None where one process has all of it, or
-        nobody has taken it.
-        """
-        owner, total = self.owner_of(shard_id), self.stored.total_tasks
-        if owner is None and not self.stored.owners:
-            logs = self.stored.runs.items()
-            last = next((share for share, log in logs if log is self.last_log), None)
-            total = None if last is None else last.total
-        if total is None or total == 1:
-            return None
-        return TaskShare(task_of(shard_id, total), total)
-
-    def reader_log(self, shard_id: str) -> RunLog:
-        """What the process reports that reads the shard, or that is to read it and does not run."""
-        if self.owner_of(shard_id) is not None:
-            return self.log_for(shard_id)
-        share = self.share_of(shard_id)
-        return self.last_log if share is None else self.stored.runs.get(share, _NOTHING_REPORTED)
-
-    def retry_policy(self, shard_id: str) -> RetryPolicy | None:
-        """That of a tracked query, or of the spout that reads the shard, as it reports."""
-        if self.stored.policy is not None and not self.is_spout:
-            return self.stored.policy.retry
-        run = self.log_for(shard_id).newest
-        if run is None or run.max_attempts is None:
-            return None
-        return RetryPolicy(retry_limit=max(0, run.max_attempts - 1), max_age_ms=run.max_age_ms)
-
-    def is_given_up(self, shard_id: str, record: UnresolvedRecord) -> bool:
-        """Whether the record is not tried again."""
-        policy = self.retry_policy(shard_id)
-        return record.rejected or (
-            policy is not None
-            and policy.exhausted(record.attempts, record.first_counted_failure_ms, self.now_ms)
-        )
-
-    def refused_letters_for(self, shard_id: str) -> RefusedLetters | None:
-        """The dead letters that the shard's process cannot write, where the shard may have some."""
-        refused, state = self.log_for(shard_id).refused_letters, self.states.get(shard_id)
-        if refused is None or state is None:
-            return None
-        return refused if any(self.is_given_up(shard_id, one) for one in state.unresolved) else None
 
     @cached_property
     def ended_in_order(self) -> RunEnd | None:

@@ -18,7 +18,7 @@ import msgspec
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import Kind
 from kinesis_spout.inspection.explanation import cause_of, explain
-from kinesis_spout.inspection.health import OVER, READ_PHASES, SEVERITY, Health
+from kinesis_spout.inspection.health import OVER, SEVERITY, Health
 from kinesis_spout.inspection.wording import (
     are,
     counted,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kinesis_spout.inspection.cause import Cause
-    from kinesis_spout.inspection.health import Look
+    from kinesis_spout.inspection.health import Look, ShardLook
     from kinesis_spout.inspection.snapshot import Snapshot
     from kinesis_spout.shards.lineage import ShardLineage
     from state.shard_state import ShardState
@@ -106,21 +106,20 @@ def shards_json(shards: Sequence[ShardStatus]) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(one) | {"shardId": one.shard_id or None} for one in shards]
 
 
-def shard_status(look: Look, shard_id: str) -> ShardStatus:
+def shard_status(shard: ShardLook) -> ShardStatus:
     """A shard of an application, as a look shows it."""
-    state, position = look.now.states.get(shard_id), look.now.position(shard_id)
-    speed = look.speed(shard_id)
+    state, lineage, speed = shard.state, shard.now.lineage, shard.speed
     return ShardStatus(
-        **(_stored(state, look.now.now_ms) if state is not None else {})
-        | _listed(look.now.lineage, shard_id)
+        **(_stored(state, shard.now.now_ms) if state is not None else {})
+        | _listed(lineage, shard.shard_id)
         | {
-            "phase": look.phase(shard_id),
-            "health": look.health(shard_id),
-            "waits_for": look.now.lineage.waits_for(shard_id),
-            "position": position and str(position),
-            "lag_ms": look.lag_ms(shard_id),
-            "lag_measured": look.is_measured(shard_id),
-            "expires_in_ms": look.expires_in_ms(shard_id),
+            "phase": shard.phase,
+            "health": shard.health,
+            "waits_for": lineage.waits_for(shard.shard_id),
+            "position": shard.position and str(shard.position),
+            "lag_ms": shard.lag_ms,
+            "lag_measured": shard.is_measured,
+            "expires_in_ms": shard.expires_in_ms,
             "speed": None if speed is None else round(speed, 3),
         }
     )
@@ -242,7 +241,7 @@ class ApplicationStatus:
         if health is Health.UNKNOWN:
             asked = {*look.throttled, *look.unanswered}
             return tuple(sorted(alike, key=lambda one: one.shard_id not in asked))
-        own = [one for one in alike if look.own_health(one.shard_id) is health]
+        own = [one for one in alike if look.of(one.shard_id).judged is health]
         return tuple(own or alike)
 
     @cached_property
@@ -302,7 +301,7 @@ class ApplicationStatus:
 
 def status_of(look: Look) -> ApplicationStatus:
     """The status, its shards worst first."""
-    shards = [shard_status(look, shard_id) for shard_id in look.now.shard_ids]
+    shards = [shard_status(look.of(shard_id)) for shard_id in look.now.shard_ids]
     return ApplicationStatus(look, tuple(sorted(shards, key=lambda one: one.badness)))
 
 
@@ -379,7 +378,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         yield f"{counted(len(alike), 'shard')} {are(len(alike), 'waits', 'wait')}"
         if all(one.lag_ms == 0 for one in alike):  # so the lag does not show why
             read = f"all records of {are(len(alike), 'the shard', 'these shards')} are read"
-            is_open = any(look.is_unsettled(one.shard_id) for one in alike)
+            is_open = any(look.of(one.shard_id).is_unsettled for one in alike)
             yield f"{read}, but their outcomes are not stored" if is_open else read
             if causes[0].facts.get("end") == FAILED:
                 yield causes[0].sentences[1]
@@ -421,12 +420,12 @@ def _besides_the_pause(status: ApplicationStatus) -> Iterator[str]:
 def _lagging(look: Look, lagging: Sequence[ShardStatus], shards: str) -> Iterator[str]:
     """How far they are behind, and until when they stand still."""
     count = len(lagging)
-    ids = [one.shard_id for one in lagging]
+    looks = [look.of(one.shard_id) for one in lagging]
     known_ms = [one.lag_ms or 0 for one in lagging if one.lag_measured]
     lag_ms = max(known_ms, default=0)
-    if all(map(look.keeps_up, ids)):
+    if all(one.keeps_up for one in looks):
         said = f"{are(count, 'has', 'have')} records whose retries are overdue"
-    elif all(look.lacks_end(one.shard_id) and one.lag_ms == 0 for one in lagging):
+    elif all(one.lacks_end and one.lag_ms == 0 for one in looks):
         said = f"{are(count)} closed but not read to the end"
     elif all(one.phase is ShardPhase.NEW for one in lagging):
         said = f"{are(count)} not known to the application yet"
@@ -436,8 +435,8 @@ def _lagging(look: Look, lagging: Sequence[ShardStatus], shards: str) -> Iterato
         said = f"{are(count, 'is', 'are up to')} {duration(lag_ms)} behind"
     yield f"{count:,} of {shards} {said}"
     due_ms, trigger_ms = look.now.next_trigger_ms, look.now.trigger_ms or 0
-    is_outage = any(look.outage_until_ms(one) is not None for one in look.now.shard_ids)
-    waits = trigger_ms > look.window_ms and all(map(look.waits_for_trigger, ids))
+    is_outage = any(look.of(one).outage_until_ms is not None for one in look.now.shard_ids)
+    waits = trigger_ms > look.window_ms and all(one.waits_for_trigger for one in looks)
     if due_ms is not None and waits and not is_outage:
         at = moment(due_ms, look.now.now_ms)
         yield f"the trigger starts the next batch at about {at}"
@@ -481,7 +480,7 @@ def _unresolved_beside(look: Look, verdict: Health) -> Iterator[str]:
 
 def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:
     """That unread records expire soon."""
-    known_ms = [look.expires_soon_ms(one.shard_id) for one in alike]
+    known_ms = [look.of(one.shard_id).expires_soon_ms for one in alike]
     if soon_ms := [one for one in known_ms if one is not None]:
         yield f"unread records expire in {duration(min(soon_ms))}"
 
@@ -625,10 +624,10 @@ def _may_be_out(look: Look) -> bool:
     holds = (look.now.log_of(owner).hold for owner in look.now.stored.owners)
     if any(hold is not None and hold.kind == FULL for hold in holds):
         return True
-    for shard_id in look.now.shard_ids if look.now.is_spout else ():
-        if look.phase(shard_id) in READ_PHASES and look.now.owner_of(shard_id) is not None:
-            tip = look.tips.get(shard_id)
-            if not look.keeps_up(shard_id) if tip is None else tip.next_ms is not None:
+    for shard in map(look.of, look.now.shard_ids if look.now.is_spout else ()):
+        if shard.is_read and shard.owner is not None:
+            tip = shard.tip
+            if not shard.keeps_up if tip is None else tip.next_ms is not None:
                 return True
     return False
 
@@ -656,7 +655,7 @@ def move_sentence(look: Look) -> str | None:
         return None
     at = f"at {moment(move.time_ms, look.now.now_ms)} by `kinesis-spout checkpoint {move.cause}`"
     said = []
-    if behind := [one for one in shard_ids if look.set_back(one) is not None]:
+    if behind := [one for one in shard_ids if look.of(one).set_back is not None]:
         was, have = are(len(behind), "was", "were"), are(len(behind), "has", "have")
         said.append(f"{shards_named(behind)} {was} moved back {at} and {have} not caught up since")
     skipped = [one for one in shard_ids if one in move.forward]

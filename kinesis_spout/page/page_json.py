@@ -23,9 +23,10 @@ from state.report import ReportStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesis_spout.inspection.health import Look
+    from kinesis_spout.inspection.health import Look, ShardLook
     from kinesis_spout.inspection.snapshot import Snapshot
     from kinesis_spout.inspection.status import ApplicationStatus
+    from kinesis_spout.service.shard_info import ShardInfo
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
@@ -69,7 +70,7 @@ def sample_json(look: Look, before: Snapshot | None) -> dict[str, Any]:
     - `stage`: of a Spark job's batch: planning, reading, function or writing.
     """
     now, plan = look.now, look.now.stored.plan
-    lags = [lag for one in now.shard_ids if (lag := look.lag_ms(one)) is not None]
+    lags = [lag for one in now.shard_ids if (lag := look.of(one).lag_ms) is not None]
     sample: dict[str, Any] = {
         "atMs": now.now_ms,
         "lagMs": max(lags, default=None),
@@ -111,9 +112,9 @@ def _rows(seen: Snapshot) -> int:
 
 def _pace(look: Look) -> float | None:
     moved_ms: list[int] = []
-    for shard_id in look.now.states:
-        was_ms, now_ms = look.before.verified_ms(shard_id), look.now.verified_ms(shard_id)
-        if was_ms is not None and now_ms is not None and look.is_read(shard_id):
+    for shard in map(look.of, look.now.states):
+        was_ms, now_ms = look.before.verified_ms(shard.shard_id), shard.verified_ms
+        if was_ms is not None and now_ms is not None and shard.is_read:
             moved_ms.append(max(0, now_ms - was_ms))
     return sum(moved_ms) / len(moved_ms) / look.window_ms if moved_ms and look.window_ms else None
 
@@ -121,12 +122,12 @@ def _pace(look: Look) -> float | None:
 # unresolved records -------------------------------------------------------------------------------
 def shard_json(look: Look, shard_id: str, explained: Any) -> dict[str, Any]:
     """What the page of a shard shows beside the application's JSON. `explained`: its group."""
-    planned = look.now.planned.get(shard_id)
+    result = look.of(shard_id).result
     return {
         "shardId": shard_id,
         "explain": [explained],
         "records": records_json(look, [one for one in (shard_id,) if one in look.now.states]),
-        "unsettled": 0 if planned is None or planned.result is None else planned.result.count,
+        "unsettled": 0 if result is None else result.count,
     }
 
 
@@ -188,10 +189,10 @@ def _lanes(look: Look) -> Iterator[dict[str, Any]]:
     first_child: dict[str, int] = {}
     guessed: set[str] = set()
     for shard_id in look.now.shard_ids:
-        if shard_id not in lineage.listed and look.phase(shard_id) in OVER:
+        if shard_id not in lineage.listed and look.of(shard_id).phase in OVER:
             continue
         parents = [began[one] for one in lineage.parents(shard_id) if one in began]
-        time_ms = _began_ms(look, shard_id, parents)
+        time_ms = _began_ms(look, lineage.listed.get(shard_id), parents)
         if time_ms is None:
             guessed.add(shard_id)
             time_ms = (max([*parents, look.horizon_ms]) + now_ms) // 2
@@ -199,14 +200,14 @@ def _lanes(look: Look) -> Iterator[dict[str, Any]]:
         for one in lineage.parents(shard_id):
             first_child[one] = min(first_child.get(one, time_ms), time_ms)
     for shard_id, began_ms in began.items():
-        ended_ms = _ended_ms(look, shard_id, first_child.get(shard_id))
+        shard, listed = look.of(shard_id), lineage.listed.get(shard_id)
+        ended_ms = _ended_ms(look, listed, first_child.get(shard_id))
         ended_ms = None if ended_ms is None else max(began_ms, ended_ms)
-        listed, state = lineage.listed.get(shard_id), look.now.states.get(shard_id)
         failures: Counter[int] = Counter()
-        for record in () if state is None else state.unresolved:
+        for record in shard.unresolved:
             if record.first_failure_ms is not None:
                 failures[record.first_failure_ms] += record.count
-        read_ms = _read_ms(look, shard_id, began_ms, ended_ms)
+        read_ms = _read_ms(shard, began_ms, ended_ms)
         keys = None if listed is None else listed.hash_key_range
         yield {
             "shardId": shard_id,
@@ -217,15 +218,14 @@ def _lanes(look: Look) -> Iterator[dict[str, Any]]:
             "beganMs": began_ms,
             "endedMs": ended_ms,
             "readMs": read_ms if look.now.is_readable else None,
-            "ackedMs": _acked_ms(look, shard_id, read_ms),
+            "ackedMs": _acked_ms(shard, read_ms),
             "events": {"failed": list(failures.items())},
             "guessed": shard_id in guessed,
-            "mattersMs": _matters_ms(look, shard_id, began_ms),
+            "mattersMs": _matters_ms(shard, began_ms),
         }
 
 
-def _began_ms(look: Look, shard_id: str, parents_ms: Sequence[int]) -> int | None:
-    listed = look.now.lineage.listed.get(shard_id)
+def _began_ms(look: Look, listed: ShardInfo | None, parents_ms: Sequence[int]) -> int | None:
     number = None if listed is None else listed.starting_sequence
     created_ms = _time_ms(look, number, _CREATED)
     if created_ms is not None:
@@ -233,45 +233,42 @@ def _began_ms(look: Look, shard_id: str, parents_ms: Sequence[int]) -> int | Non
     return None if parents_ms else look.now.stream.created_ms
 
 
-def _ended_ms(look: Look, shard_id: str, first_child_ms: int | None) -> int | None:
-    listed = look.now.lineage.listed.get(shard_id)
+def _ended_ms(look: Look, listed: ShardInfo | None, first_child_ms: int | None) -> int | None:
     if listed is not None and not listed.is_closed:
         return None
     ended_ms = None if listed is None else _time_ms(look, listed.ending_sequence, _PUT)
     return ended_ms or first_child_ms or look.now.now_ms
 
 
-def _read_ms(look: Look, shard_id: str, began_ms: int, ended_ms: int | None) -> int:
-    position = look.now.position(shard_id)
-    if position is None or look.phase(shard_id) is ShardPhase.WAITING:
+def _read_ms(shard: ShardLook, began_ms: int, ended_ms: int | None) -> int:
+    if shard.position is None or shard.phase is ShardPhase.WAITING:
         return began_ms
-    last_ms = look.now.now_ms if ended_ms is None else ended_ms
-    frontier_ms = look.frontier_ms(shard_id)
-    if position.is_end or (frontier_ms is None and shard_id in look.tips):
+    last_ms, frontier_ms = shard.now.now_ms if ended_ms is None else ended_ms, shard.frontier_ms
+    if shard.position.is_end or (frontier_ms is None and shard.tip is not None):
         return last_ms
     return min(max(frontier_ms or began_ms, began_ms), last_ms)
 
 
-def _acked_ms(look: Look, shard_id: str, read_ms: int) -> int | None:
-    now, state = look.now, look.now.states.get(shard_id)
+def _acked_ms(shard: ShardLook, read_ms: int) -> int | None:
+    state = shard.state
     if state is None:
         return None
     # What was read is acked or unresolved, but for what the plan under way has read.
-    if not state.unresolved and now.position(shard_id) == state.read_position:
+    if not state.unresolved and shard.position == state.read_position:
         return read_ms
-    checkpoint_ms = _time_ms(look, state.checkpoint, _PUT)
+    checkpoint_ms = _time_ms(shard.look, state.checkpoint, _PUT)
     return None if checkpoint_ms is None else min(checkpoint_ms, read_ms)
 
 
-def _matters_ms(look: Look, shard_id: str, began_ms: int) -> int | None:
+def _matters_ms(shard: ShardLook, began_ms: int) -> int | None:
     """The oldest time at which something of the shard matters: a reshard, an unread record or a
     failure.
     """
     times: list[int | None] = []
-    if look.now.lineage.parents(shard_id) and began_ms > look.horizon_ms:
+    if shard.now.lineage.parents(shard.shard_id) and began_ms > shard.look.horizon_ms:
         times.append(began_ms)
-    if look.phase(shard_id) not in OVER:
-        times += [look.frontier_ms(shard_id), look.now.oldest_failure_ms(shard_id)]
+    if shard.phase not in OVER:
+        times += [shard.frontier_ms, *(one.first_failure_ms for one in shard.unresolved)]
     return min((one for one in times if one is not None), default=None)
 
 

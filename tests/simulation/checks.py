@@ -69,7 +69,7 @@ def look_of(world: World, before: Snapshot | None = None) -> Look:
     tips = {}
     for shard_id in now.shard_ids:
         position = now.position(shard_id)
-        if position is not None and unasked.phase(shard_id) in READ_PHASES:
+        if position is not None and unasked.of(shard_id).phase in READ_PHASES:
             tips[shard_id] = TipAnswer(now.now_ms, next_ms(world, shard_id, position))
     return Look(before=before or now, now=now, tips=tips)
 
@@ -102,8 +102,8 @@ def check_look(look: Look) -> None:
         told = [cause.text for cause in explained.causes]
         assert all(told), f"{shard_id} is explained by nothing: {told}"
         assert possible(explained), f"nobody says what to do about {shard_id}: {told}"
-        assert look.health(shard_id) not in FAILED or not is_fine(explained), (
-            f"{shard_id} is {look.health(shard_id)}, and said to be fine: {told}"
+        assert look.of(shard_id).health not in FAILED or not is_fine(explained), (
+            f"{shard_id} is {look.of(shard_id).health}, and said to be fine: {told}"
         )
     named = [shard for group in grouped(look) for shard in group.shards]
     assert len(named) == len(set(named))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.inspection.health import Health, Look
+from kinesis_spout.inspection.health import Health, Look, ShardLook
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.report import OnFailure, OutcomePolicy
@@ -40,7 +40,7 @@ OLD = 30 * HOUR_MS
 
 
 def health(seen: Look, index: int = 1) -> Health:
-    return seen.health(shard(index))
+    return seen.of(shard(index)).health
 
 
 def batch(began_ms_ago: int, previous_took_ms: int, *tasks: TaskView) -> PlanView:
@@ -107,14 +107,14 @@ def test_nothing_is_known_of_a_shard_that_was_never_read_and_does_not_answer() -
     A shard that was at its tip has a bound, and so has one that is read from a time on.
     """
     begun = {"verified_until_ms": NOW_MS - 60_000}
-    new = look(ONE, state(1, TRIM_HORIZON, **begun))
-    assert (new.lag_ms(shard(1)), new.expires_in_ms(shard(1))) == (None, None)
-    assert look(ONE, state(1, TRIM_HORIZON, at_tip=True, **begun)).lag_ms(shard(1)) == 60_000
+    new = look(ONE, state(1, TRIM_HORIZON, **begun)).of(shard(1))
+    assert (new.lag_ms, new.expires_in_ms) == (None, None)
+    assert look(ONE, state(1, TRIM_HORIZON, at_tip=True, **begun)).of(shard(1)).lag_ms == 60_000
     since = Position.at_timestamp(NOW_MS - HOUR_MS)
-    assert look(ONE, state(1, since, **begun)).lag_ms(shard(1)) == HOUR_MS
-    assert look(HERE).expires_in_ms(shard(1)) == 0
-    lapsed = look(ONE, state(1, TRIM_HORIZON, verified_until_ms=NOW_MS - OLD))
-    assert (lapsed.lag_ms(shard(1)), lapsed.expires_in_ms(shard(1))) == (OLD, 0)
+    assert look(ONE, state(1, since, **begun)).of(shard(1)).lag_ms == HOUR_MS
+    assert look(HERE).of(shard(1)).expires_in_ms == 0
+    lapsed = look(ONE, state(1, TRIM_HORIZON, verified_until_ms=NOW_MS - OLD)).of(shard(1))
+    assert (lapsed.lag_ms, lapsed.expires_in_ms) == (OLD, 0)
 
 
 def test_a_record_that_fails_again_holds_its_shard_however_often_batches_come() -> None:
@@ -143,7 +143,7 @@ def test_a_record_that_fails_again_holds_its_shard_however_often_batches_come() 
     assert seen.now.held_up == {shard(0): (shard(1),)}
 
 
-def moving(*, ms: int, lag_ms: int) -> Look:
+def moving(*, ms: int, lag_ms: int) -> ShardLook:
     """A position that moved by `ms` of stream time in the window."""
     verified_ms = NOW_MS - lag_ms
     return look(
@@ -151,13 +151,13 @@ def moving(*, ms: int, lag_ms: int) -> Look:
         state(1, after(9), verified_until_ms=verified_ms),
         before=(state(1, after(5), verified_until_ms=verified_ms - ms),),
         tips={1: behind(lag_ms)},
-    )
+    ).of(shard(1))
 
 
 def test_records_are_lost_when_the_horizon_reaches_the_position() -> None:
     """Half as fast as the clock: the gap of 20 h closes in 40. As fast: never. Standing: in 20."""
-    assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).expires_in_ms(shard(1)) == 40 * HOUR_MS
-    assert moving(ms=WINDOW_MS, lag_ms=4 * HOUR_MS).expires_in_ms(shard(1)) is None
+    assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).expires_in_ms == 40 * HOUR_MS
+    assert moving(ms=WINDOW_MS, lag_ms=4 * HOUR_MS).expires_in_ms is None
     still = look(ONE, HERE, tips={1: behind(4 * HOUR_MS)})
-    assert still.expires_in_ms(shard(1)) == 20 * HOUR_MS
-    assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).speed(shard(1)) == 0.5
+    assert still.of(shard(1)).expires_in_ms == 20 * HOUR_MS
+    assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).speed == 0.5
