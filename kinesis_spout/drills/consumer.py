@@ -5,6 +5,8 @@ process tells what it does.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from enum import StrEnum
 from inspect import signature
@@ -86,6 +88,26 @@ class JobArguments(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str
     scratch: str
     outages: str
+
+
+class Ending:
+    """`is_due`: the process is to end in order, since it got SIGTERM, or its stdin ended: the drill
+    that started it is gone then.
+    """
+
+    def __init__(self) -> None:
+        self.is_due = False
+        self.listen()
+        threading.Thread(target=self._wait_for_the_drill, daemon=True).start()
+
+    def listen(self) -> None:
+        """Again, where something else has taken the signal."""
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "is_due", True))
+
+    def _wait_for_the_drill(self) -> None:
+        while os.read(0, 1):
+            pass
+        self.is_due = True
 
 
 class Teller:

@@ -24,6 +24,7 @@ from kinesis_spout.config import ReadRate
 from kinesis_spout.drills.consumer import (
     APPLICATION,
     RETRY_LIMIT,
+    Ending,
     JobArguments,
     Teller,
     is_poison,
@@ -50,19 +51,13 @@ _OPENING_PAUSE_S = 0.5
 class Consumer(SpoutListener):
     """Answers some of the records that it has after each new one, and all when none comes."""
 
-    def __init__(self, given: JobArguments) -> None:
+    def __init__(self, given: JobArguments, ending: Ending) -> None:
         self._random = Random(given.seed)  # noqa: S311  # to be repeated, not a secret
         self._is_poisoned = Need.POISON in given.setting.extras
         self._teller = Teller(given.path)
         self._held: list[SpoutEmission] = []
         self._has_new = False
-        self._parent = os.getppid()
-        self.is_asked_to_end = False  # set in a signal handler, which must not take a lock
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether it was asked to end, or the drill that started it is gone."""
-        return self.is_asked_to_end or os.getppid() != self._parent
+        self._ending = ending
 
     def consume(self, spout: KinesisSpout) -> None:
         for emission in spout.emissions(self._stop):
@@ -84,7 +79,7 @@ class Consumer(SpoutListener):
         self._has_new = False
         while len(self._held) > most:
             self._answer(self._held.pop(self._random.randrange(len(self._held))))
-        return self.is_ending
+        return self._ending.is_due
 
     def _answer(self, emission: SpoutEmission) -> None:
         of = fate(key_and_number(emission.data, emission.partition_key)[1])
@@ -127,13 +122,13 @@ def config(given: JobArguments, consumer: Consumer) -> SpoutConfig:
 
 def main() -> None:
     given = msgspec.json.decode(sys.argv[1], type=JobArguments)
-    consumer = Consumer(given)
-    signal.signal(signal.SIGTERM, lambda *_: setattr(consumer, "is_asked_to_end", True))
+    ending = Ending()
+    consumer = Consumer(given, ending)
     spout = KinesisSpout(config(given, consumer))
     opening = Retrying(  # whatever outage there is at the moment
         retry=retry_if_exception(lambda exc: isinstance(exc, Exception) and is_transient(exc)),
         wait=wait_fixed(_OPENING_PAUSE_S),
-        stop=lambda _: consumer.is_ending,
+        stop=lambda _: ending.is_due,
         before_sleep=before_sleep_log(log, logging.WARNING),
     )
     try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import traceback
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from kinesis_spout.drills.consumer import (
     RETRY_LIMIT,
     RETRY_MAX_DELAY,
     SCRATCH,
+    Ending,
     JobArguments,
     Outage,
     Teller,
@@ -182,8 +182,8 @@ def source_of(given: JobArguments) -> KinesisSource:
     )
 
 
-def run(given: JobArguments, ending: threading.Event) -> None:
-    """Run the query until it fails or the end is asked for. Raises the query's error."""
+def run(given: JobArguments, ending: Ending) -> None:
+    """Run the query until it fails or is to end. Raises the query's error."""
     teller = Teller(given.path)
     users = given.setting.process
     process = users_function(users, given.scratch) if users else writing_to(given)
@@ -193,7 +193,7 @@ def run(given: JobArguments, ending: threading.Event) -> None:
     for name, value in _CONF.items():
         builder = builder.config(name, value)
     spark = builder.config("spark.sql.warehouse.dir", f"{given.out}-warehouse").getOrCreate()
-    signal.signal(signal.SIGTERM, lambda *_: ending.set())  # after PySpark's own handlers
+    ending.listen()  # after PySpark's own handlers
     query = (
         source.read_stream(spark)
         .writeStream.foreachBatch(
@@ -209,26 +209,16 @@ def run(given: JobArguments, ending: threading.Event) -> None:
         .trigger(processingTime=TRIGGER)
         .start()
     )
-    while not ending.is_set():
+    while not ending.is_due:
         query.awaitTermination(_POLL_S)  # type: ignore[arg-type]  # it takes parts of seconds
     query.stop()
     spark.stop()
 
 
-def _end_with_stdin(ending: threading.Event) -> None:
-    """End the job when the drill is gone: at once, if it does not end in order."""
-    while os.read(0, 1):
-        pass
-    ending.set()
-
-
 def main() -> None:
     given = msgspec.json.decode(sys.argv[1], type=JobArguments)
-    ending = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ending.set())
-    threading.Thread(target=_end_with_stdin, args=(ending,), daemon=True).start()
     try:
-        run(given, ending)
+        run(given, Ending())
     except Exception as exc:  # noqa: BLE001  # whatever ends the query
         traceback.print_exc()
         sys.exit(failure_sentence(str(exc)))  # the last line, which the drill shows
