@@ -31,7 +31,7 @@ from kinesis_spout.drills.history.events import encode_history
 from kinesis_spout.drills.history.picture import drill_json
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.scenarios import DRILLS
-from kinesis_spout.drills.setting import DrillError, Setting
+from kinesis_spout.drills.setting import DrillError, Need, Setting
 from kinesis_spout.drills.tables import listing, overview, verdict_text
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.wording import visible
@@ -115,8 +115,6 @@ def drill(
     setting = Setting(
         spout=spout,
         efo=efo,
-        executors=executors,
-        ensemble=ensemble,
         endpoint_url=endpoint_url or (LOCALSTACK if localstack else None),
         region=region,
         stream_prefix=stream_prefix,
@@ -125,6 +123,11 @@ def drill(
         process=process,
         payload=payload,
         seed=seed,
+        has=frozenset(
+            need
+            for need, is_wanted in ((Need.EXECUTORS, executors), (Need.ENSEMBLE, ensemble))
+            if is_wanted
+        ),
     )
     _check(names or [], setting, {"--json": json_file, "--html": html_file})
     with usage_errors("NAME"):
@@ -179,7 +182,7 @@ def _check(names: Sequence[str], setting: Setting, files: Mapping[str, Path | No
         if file is not None and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK)):
             problem = f"{file} cannot be written; pass a file in a directory that exists"
             raise wrong_usage(name, problem)
-    if setting.spout and (setting.process or setting.executors):
+    if setting.spout and (setting.process or Need.EXECUTORS in setting.has):
         raise wrong_usage(
             "--spout",
             "--process and --executors need a Spark job; omit these two options, or omit --spout",

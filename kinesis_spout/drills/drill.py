@@ -39,7 +39,8 @@ class Drill:
     which start it. `of_all`: whether `drill all` has it; a drill that another one contains is left
     out. `step`: the one of a batch that it is about, where there is such a drill for each.
     `is_apart`: a second driver remains, with a checkpoint location of its own, so that the steps of
-    no other drill can follow. `restarts`: how often a process may end by itself after a fault.
+    no other drill can follow. `restarts`: how often a process that need not outlast it may end by
+    itself after a fault.
     `after`: what went wrong beside the promises, in sentences, when the job has drained.
     """
 
@@ -76,7 +77,7 @@ class Drill:
             ({Need.SPARK, Need.EXECUTORS}, setting.spout, "a Spark job", "--spout"),
             (
                 {Need.LINK},
-                setting.ensemble,
+                Need.ENSEMBLE in setting.has,
                 "a single ZooKeeper server, whose link the drill cuts",
                 "--ensemble",
             ),
@@ -90,8 +91,8 @@ class Drill:
 
     def play(self, world: World) -> None:
         """Do all steps."""
-        if self.outlasts is Outlasts.SPOUT and world.setting.spout:
-            world.max_restarts = 0
+        outlasting = {Outlasts.ANY, Outlasts.SPOUT} if world.setting.spout else {Outlasts.ANY}
+        world.max_restarts = 0 if self.outlasts in outlasting else self.restarts
         for step in self.steps:
             step(world)
 
@@ -103,12 +104,7 @@ def run_drill(
 
     Raises `DrillError`, `KinesisError` or `StateError`.
     """
-    setting = replace(
-        setting,
-        ensemble=setting.ensemble or Need.ENSEMBLE in drill.needs,
-        executors=setting.executors or Need.EXECUTORS in drill.needs,
-        extras=drill.needs,
-    )
+    setting = replace(setting, has=setting.has | drill.needs)
     with opened(directory, setting, tell, spout_tasks=drill.spout_tasks) as world:
         return disturbed(world, drill)
 
@@ -130,7 +126,6 @@ def disturbed(world: World, drill: Drill) -> Drilled:
         world.job.end()
     else:
         world.tell(f"the drill starts: {drill.sentence}")
-        world.max_restarts = drill.restarts
         try:
             drill.play(world)
             world.wait(_AFTER_S)
@@ -140,8 +135,6 @@ def disturbed(world: World, drill: Drill) -> Drilled:
             troubles.append(str(exc))
             world.job.end()
     troubles += drill.after(world)
-    if drill.outlasts is Outlasts.ANY:
-        troubles += [f"{one.run} ended because of the drill's disturbance" for one in world.ended]
     return Drilled(
         drill=drill.name,
         history=world.history(),

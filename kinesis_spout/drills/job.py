@@ -256,7 +256,7 @@ class Job:
         """Where Kinesis is on this machine, no process may reach another one."""
         env = clean_environment() if self._stream.is_local else dict(os.environ)
         path = module_path(env.get("PYTHONPATH", ""), Path.cwd())
-        if Need.CLOCK in self._setting.extras:
+        if Need.CLOCK in self._setting.has:
             env[CLOCK_VARIABLE] = str(_clock_file(self._directory))
             path = os.pathsep.join(filter(None, (str(_CLOCK_MODULES), path)))
         env["PYTHONPATH"] = path

@@ -15,7 +15,7 @@ class DrillError(RemediedError):
 
 
 class Need(StrEnum):
-    """What a drill cannot do without. The world adds those of `ADDED` by itself."""
+    """What a drill cannot do without. Its world has it then, those of `ADDED` for no option."""
 
     OWN_KINESIS = "the drill's own Kinesis"
     SPARK = "Spark"
@@ -36,19 +36,15 @@ class Setting:
 
     - `spout`: the job is the standalone spout, in two processes; else it is a Spark job.
     - `efo`: the job reads by enhanced fan-out.
-    - `executors`: the Spark job has two executors, in processes of their own.
-    - `ensemble`: ZooKeeper is three servers.
     - `endpoint_url`, `region`, `stream_prefix`: a Kinesis that exists already; without both of the
       former it is our own, in this process. `is_emulator`: it takes any credentials.
     - `process`: `module:function`, the user's function for `KinesisSource.tracked`.
     - `payload`: `module:function`, from key and number to the data of a record.
-    - `extras`: what the drill itself needs; no option of the command.
+    - `has`: what there is beside that: by an option, or as the drill needs it.
     """
 
     spout: bool = False
     efo: bool = False
-    executors: bool = False
-    ensemble: bool = False
     endpoint_url: str | None = None
     region: str | None = None
     stream_prefix: str | None = None
@@ -57,7 +53,7 @@ class Setting:
     process: str | None = None
     payload: str | None = None
     seed: int = 1
-    extras: frozenset[Need] = frozenset()
+    has: frozenset[Need] = frozenset()
 
     @property
     def is_fake(self) -> bool:

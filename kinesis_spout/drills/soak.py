@@ -59,8 +59,7 @@ _SHORT_S = 120.0
 # one after the other ------------------------------------------------------------------------------
 def fitting(setting: Setting) -> list[Drill]:
     """The drills whose steps can follow each other in one world of this setting."""
-    missing = set() if setting.executors else {Need.EXECUTORS}
-    missing |= set() if setting.ensemble else {Need.ENSEMBLE}
+    missing = {Need.EXECUTORS, Need.ENSEMBLE} - setting.has
     return [
         one
         for one in DRILLS.values()
@@ -77,11 +76,12 @@ def soak(setting: Setting, minutes: float) -> Drill:
     where our own Kinesis can forget old shards.
     """
     sentence, seconds = f"disturb the job at random for {minutes:g} minutes", minutes * 60
-    if setting.spout and setting.is_fake and not setting.ensemble:
+    if setting.spout and setting.is_fake and Need.ENSEMBLE not in setting.has:
         return Drill(
             SOAK,
             sentence,
             (lambda world: _SpoutSoak(world).run(seconds),),
+            outlasts=Outlasts.SPOUT,
             of_all=False,
             after=_judge_steady,
             spout_tasks=TASKS,
@@ -158,7 +158,6 @@ class _SpoutSoak:
 
     def run(self, seconds: float) -> None:
         world = self._world
-        world.max_restarts = 0
         pace = _QUICK if seconds < _SHORT_S else _PACE
 
         def disturb_zookeeper(random: Random) -> None:

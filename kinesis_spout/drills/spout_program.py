@@ -53,7 +53,7 @@ class Consumer(SpoutListener):
 
     def __init__(self, given: JobArguments, ending: Ending) -> None:
         self._random = Random(given.seed)  # noqa: S311  # to be repeated, not a secret
-        self._is_poisoned = Need.POISON in given.setting.extras
+        self._is_poisoned = Need.POISON in given.setting.has
         self._teller = Teller(given.path)
         self._held: list[SpoutEmission] = []
         self._has_new = False

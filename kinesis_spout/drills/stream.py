@@ -195,12 +195,13 @@ def numbered(key: str, number: int) -> bytes:
 
 class Producers:
     """Puts numbered records, in order for each key, in a thread of its own between `start` and
-    `stop`. `puts`: those that the service has taken.
+    `stop`. `puts`: those that the service has taken. `fail` gets the error that ends the thread.
     """
 
     def __init__(
         self,
         stream: DrillStream,
+        fail: Callable[[Exception], None],
         *,
         records_per_s: float,
         seed: int,
@@ -213,23 +214,18 @@ class Producers:
         self._next = {f"key-{key}": key * _APART for key in range(KEYS)}
         self._due, self._last_s = 0.0, 0.0
         self._loop: ThreadLoop | None = None
-        self._errors: list[Exception] = []
+        self._fail = fail
         self.puts: list[Put] = []
 
     def start(self) -> None:
         self._last_s = time.monotonic()
-        self._loop = ThreadLoop.start("producers", self._put_due, self._errors.append)
+        self._loop = ThreadLoop.start("producers", self._put_due, self._fail)
 
     def stop(self) -> None:
         """Returns when the last put is answered. Idempotent."""
         if self._loop is not None:
             self._loop.stop()
             self._loop.join(None)
-
-    def check(self) -> None:
-        """Raise the error that ended the thread, if one did."""
-        for error in self._errors:
-            raise error
 
     def _put_due(self) -> float:
         now_s = time.monotonic()

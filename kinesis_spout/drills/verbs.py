@@ -1,5 +1,6 @@
 """The verbs of drills, beside those of the `World` itself. Each gets the world and its arguments,
-and returns when it is done. What it did to the world is in `World.faults`.
+and returns when it is done. What it did to the world is in `World.faults`. An error ends the drill
+with all that the world has started, so nothing is undone for it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import resource
 import shutil
 import time
 from collections import Counter
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias
 
@@ -159,10 +160,8 @@ def stop_workers(world: World, seconds: float) -> None:
     another one: the job must not end.
     """
     began_ns, stopped = time.monotonic_ns(), _stop_workers(world)
-    try:
-        world.wait(seconds)
-    finally:
-        resume(stopped)
+    world.wait(seconds)
+    resume(stopped)
     world.add_fault(f"{len(stopped)} Python workers stopped for {seconds:.0f} s", began_ns)
     world.work(50)
 
@@ -205,7 +204,7 @@ def wake_workers_late(world: World) -> None:
             f"{len(late)} workers of the killed driver continued after their batch was closed; "
             f"{left} of these workers still ran {_AWAKE_S:.0f} s later"
         )
-    finally:
+    finally:  # the job, which is ended, has lost them
         _kill_all([*workers, *others])
     world.kill(f"{KILL} at plan-closed")
 
@@ -359,12 +358,13 @@ def _backlog(world: World) -> Iterator[None]:
     """Where the service makes faults on demand, nothing is read meanwhile. So parents have a
     backlog when their children get records.
     """
-    with ExitStack() as stack:
-        if world.stream.fake is not None:
-            world.stream.fake.faults.add(throttle(), operation=READ, times=None)
-            stack.callback(world.stream.fake.faults.clear)
-        world.wait(_BETWEEN_S)
-        yield
+    faults = None if world.stream.fake is None else world.stream.fake.faults
+    if faults is not None:
+        faults.add(throttle(), operation=READ, times=None)
+    world.wait(_BETWEEN_S)
+    yield
+    if faults is not None:
+        faults.clear()
 
 
 def _see_reshard(world: World) -> None:
@@ -420,13 +420,13 @@ def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:
     """Connections are closed and refused: the job sees errors. `is_silent`: nothing arrives, and
     nobody sees an error.
     """
-    if world.link is None:
-        raise DrillError("the job has no link to ZooKeeper that can be cut")
-    how = "without an answer from ZooKeeper" if is_silent else "cut off from ZooKeeper"
+    how, link = "cut off from ZooKeeper", world.zookeeper.link
+    if is_silent:
+        how = "without an answer from ZooKeeper"
     with world.fault(f"the job {how} for {seconds:g} s"):
-        (world.link.stall if is_silent else world.link.cut)()
+        (link.stall if is_silent else link.cut)()
         world.wait(seconds)
-        world.link.restore()
+        link.restore()
 
 
 # clocks, disk, sinks ------------------------------------------------------------------------------
@@ -475,9 +475,7 @@ def fill_disk(world: World) -> None:
     as when there is space again.
     """
     one = world.job.running[0]
-    jvm = next((it for it in descendants(one.process.pid) if it.name() == "java"), None)
-    if jvm is None:
-        raise DrillError(f"{one.run} has no JVM")
+    jvm = next(it for it in descendants(one.process.pid) if it.name() == "java")
     _, most = jvm.rlimit(resource.RLIMIT_FSIZE)
     _wait_for_published(world)
     with world.fault("no disk space for the driver's writes", run=one.run):
@@ -517,10 +515,8 @@ def _outage(world: World, outage: Outage) -> Iterator[None]:
     file = world.directory / OUTAGES / outage
     file.parent.mkdir(exist_ok=True)
     file.touch()
-    try:
-        yield
-    finally:
-        file.unlink()
+    yield
+    file.unlink()
 
 
 # plans and processes ------------------------------------------------------------------------------
@@ -578,11 +574,9 @@ def _family(world: World) -> list[psutil.Process]:
 @contextmanager
 def _frozen(world: World) -> Iterator[None]:
     members = _family(world)
-    try:
-        suspend(members)
-        yield
-    finally:
-        resume(members)
+    suspend(members)
+    yield
+    resume(members)
 
 
 def _kill_all(processes: Sequence[psutil.Process]) -> None:

@@ -21,7 +21,7 @@ from kinesis_spout.drills.job import Job
 from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.drills.stream import DrillStream, OwnStream, Producers, numbered
 from kinesis_spout.drills.use import ZOOKEEPER, process_uses, znode_use
-from kinesis_spout.drills.zookeeper import Link, StoredStates, ZookeeperServers
+from kinesis_spout.drills.zookeeper import CHROOT, StoredStates, ZookeeperServers
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.programs import load_function
 from kinesis_spout.threads import ThreadLoop
@@ -40,6 +40,7 @@ WAIT_LIMIT_S = 120.0
 _MOST_WAITS = 5  # times the limit: a job that repeats the same records for ever must end the drill
 _TICK_S = 0.1
 INTERVAL_S = 0.5
+_ENDED = " ended by itself"  # the end of a fault's name
 _BETWEEN_USES = 4  # samples; to look at all processes of a job costs more
 _TICK = threading.Event()  # never set
 
@@ -57,23 +58,18 @@ class Samples:
         self._loop: ThreadLoop  # from `start` on
         self._lock = threading.Lock()
         self._turn = 0
-        self._errors: list[Exception] = []
         self.states: list[Sample] = []
         self.uses: dict[str, list[tuple[float, Counter[str]]]] = defaultdict(list)
         self.shards: dict[str, ShardLife] = {}
 
-    def start(self) -> None:
-        self._loop = ThreadLoop.start("samples", self._sample, self._errors.append)
+    def start(self, fail: Callable[[Exception], None]) -> None:
+        """`fail` gets the error that ends the thread."""
+        self._loop = ThreadLoop.start("samples", self._sample, fail)
 
     def stop(self) -> None:
         """Idempotent."""
         self._loop.stop()
         self._loop.join(None)
-
-    def check(self) -> None:
-        """Raise the error that ended the thread, if one did."""
-        for error in self._errors:
-            raise error
 
     def sample_shards(self) -> None:
         """List the shards, and note which are new or closed since."""
@@ -113,10 +109,10 @@ class Samples:
 class World:
     """For one thread. `tell` gets a sentence now and then.
 
-    - `link`: the job's way to ZooKeeper, if the drill wants one; nobody else goes by it.
+    - `errors`: those that ended the threads of the samples and of the producers.
     - `faults`: what was done to it. `notes`: what a reader of the verdict should know.
     - `max_restarts`: how often processes that end by themselves are started again, as a supervisor
-      would, since anything else was done to it. `ended`: their ends, which are faults.
+      would, since anything else was done to it. Their ends are faults.
     - `down`: a fault that ends when a successor of the killed process works, and the number of the
       newest plan at its begin.
     """
@@ -127,14 +123,13 @@ class World:
     stream: DrillStream
     zookeeper: ZookeeperServers
     stored: StoredStates
-    link: Link | None
     job: Job
     samples: Samples
     producers: Producers
+    errors: list[Exception]
     faults: list[Fault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     max_restarts: int = 0
-    ended: list[Fault] = field(default_factory=list)
     down: tuple[Fault, int] | None = None
 
     # what is done to it ---------------------------------------------------------------------------
@@ -223,7 +218,7 @@ class World:
         """
         deadline_s = time.monotonic() + WAIT_LIMIT_S
         while not (ended := next(self.job.ended(), None)):
-            self.producers.check()
+            self._check()
             if time.monotonic() > deadline_s:
                 raise DrillError(
                     f"{cause} did not end the job within {WAIT_LIMIT_S:.0f} s: {self._slow()}"
@@ -236,22 +231,24 @@ class World:
         self.notes.append(sentence)
         self.tell(sentence)
 
+    def _check(self) -> None:
+        for error in self.errors:
+            raise error
+
     def look_after(self) -> None:
         """Raise what has ended the producers or the samples, and start processes again that ended
         by themselves, as a supervisor would.
         """
-        self.producers.check()
-        self.samples.check()
+        self._check()
         now_ns = time.monotonic_ns()
         for run, words in self.job.ended():
             last = _last_line(words)
-            restarts = sum(1 for _ in takewhile(self.ended.__contains__, reversed(self.faults)))
-            if restarts >= self.max_restarts:
+            ends = takewhile(lambda one: one.name.endswith(_ENDED), reversed(self.faults))
+            if sum(1 for _ in ends) >= self.max_restarts:
                 when = " again" if self.max_restarts else ""
                 raise DrillError(f"{run} ended by itself{when}: {last}")
             self._note(f"{run} ended by itself and was started again: {last}")
-            self.ended.append(Fault(f"{run} ended by itself", now_ns, now_ns, run=run))
-            self.faults.append(self.ended[-1])
+            self.faults.append(Fault(f"{run}{_ENDED}", now_ns, now_ns, run=run))
             self.job.start()
 
     @property
@@ -334,23 +331,24 @@ def opened(
     with ExitStack() as stack:
         stream = _stream(setting)
         stack.enter_context(stream)
-        zookeeper = ZookeeperServers(directory / "zookeeper", ensemble=setting.ensemble)
+        zookeeper = ZookeeperServers(directory / "zookeeper", setting.has)
         stack.callback(zookeeper.end)
         zookeeper.start()
         stored = StoredStates(zookeeper.connect_string, stream.name)
         stack.callback(stored.close)
-        server, slash, chroot = zookeeper.connect_string.partition("/")
-        link = stack.enter_context(Link(server)) if Need.LINK in setting.extras else None
-        of_job = server if link is None else link.address
-        given = directory, setting, stream, of_job + slash + chroot
-        job = Job(*given, spout_tasks=spout_tasks)
+        server = zookeeper.connect_string
+        if Need.LINK in setting.has:
+            server = stack.enter_context(zookeeper.link).address + CHROOT
+        job = Job(directory, setting, stream, server, spout_tasks=spout_tasks)
         stack.callback(job.end)
         samples = Samples(stream, stored, zookeeper, job)
         samples.sample_shards()
-        samples.start()
+        errors: list[Exception] = []
+        samples.start(errors.append)
         stack.callback(samples.stop)
         producers = Producers(
             stream,
+            errors.append,
             records_per_s=setting.records_per_s,
             seed=setting.seed,
             payload=load_function(setting.payload) if setting.payload else numbered,
@@ -363,10 +361,10 @@ def opened(
             stream=stream,
             zookeeper=zookeeper,
             stored=stored,
-            link=link,
             job=job,
             samples=samples,
             producers=producers,
+            errors=errors,
         )
 
 

@@ -10,12 +10,13 @@ import subprocess
 import threading
 import time
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
 from kinesis_spout.drills.consumer import APPLICATION
-from kinesis_spout.drills.setting import DrillError
+from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.processes import kill_family
 from state.codec.values import decode, encode
 from state.errors import StoreUnavailableError
@@ -47,13 +48,19 @@ _ENSEMBLE_CONFIG = f"{CONFIG}initLimit=20\nsyncLimit=10\n{{members}}"
 
 class ZookeeperServers:
     """One server, or an ensemble of three, each a process of its own, which ends with this one. For
-    one thread, but for `znodes`. `ports`: of 127.0.0.1, from the start on.
+    one thread, but for `znodes`. `ports`: of 127.0.0.1, from the start on. `link`: to one server,
+    for the job alone.
     """
 
-    def __init__(self, directory: Path, *, ensemble: bool = False) -> None:
-        self._folders = [directory / f"server-{id_}" for id_ in range(1, 4 if ensemble else 2)]
+    def __init__(self, directory: Path, has: frozenset[Need]) -> None:
+        count = 3 if Need.ENSEMBLE in has else 1
+        self._folders = [directory / f"server-{id_}" for id_ in range(1, count + 1)]
         self._processes: dict[Path, subprocess.Popen[bytes]] = {}
         self.ports: list[int] = []
+
+    @cached_property
+    def link(self) -> Link:
+        return Link(f"127.0.0.1:{self.ports[0]}")
 
     @property
     def connect_string(self) -> str:

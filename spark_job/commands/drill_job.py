@@ -93,7 +93,7 @@ def by_fate(record: Record, outages: str, driver: int | None = None) -> dict[str
 
 def writing_to(given: JobArguments) -> Callable[[TrackedBatch], None]:
     """The drill's own function for a batch."""
-    driver = os.getpid() if Need.POISON in given.setting.extras else None
+    driver = os.getpid() if Need.POISON in given.setting.has else None
     written = partial(by_fate, outages=given.outages, driver=driver)
     out = given.out
 
@@ -188,7 +188,7 @@ def run(given: JobArguments, ending: Ending) -> None:
     users = given.setting.process
     process = users_function(users, given.scratch) if users else writing_to(given)
     source = source_of(given)
-    master = "local-cluster[2,1,1024]" if given.setting.executors else "local[2]"
+    master = "local-cluster[2,1,1024]" if Need.EXECUTORS in given.setting.has else "local[2]"
     builder = SparkSession.builder.master(master).appName("kinesis-spout drill")
     for name, value in _CONF.items():
         builder = builder.config(name, value)

@@ -14,7 +14,7 @@ from kinesis_spout.drills.consumer import Teller, key_and_number
 from kinesis_spout.drills.history.events import Step, Told
 from kinesis_spout.drills.job import Job
 from kinesis_spout.drills.scenarios import DRILLS
-from kinesis_spout.drills.setting import DrillError, Setting
+from kinesis_spout.drills.setting import DrillError, Need, Setting
 from kinesis_spout.drills.soak import fitting
 from kinesis_spout.drills.stream import OwnStream, Producers
 from kinesis_spout.errors import ConfigError
@@ -58,7 +58,9 @@ def test_a_soak_draws_only_what_its_world_has() -> None:
     of_spark = {one.name for one in fitting(SPARK)}
     assert {"kill-driver", "throttling", "zookeeper-restart"} <= of_spark
     assert not {"kill-executor", "zookeeper-leader-loss", "kill-driver-at-every-step"} & of_spark
-    assert "kill-executor" in {one.name for one in fitting(Setting(executors=True))}
+    assert "kill-executor" in {
+        one.name for one in fitting(Setting(has=frozenset({Need.EXECUTORS})))
+    }
     assert "kill-python-worker" not in {one.name for one in fitting(SPOUT)}
 
 
@@ -109,13 +111,15 @@ def test_a_payload_that_cannot_be_put_ends_the_drill_with_its_reason(
         called.set()
         return payload(key, number)
 
+    errors: list[Exception] = []
     with OwnStream("drill") as stream:
-        producers = Producers(stream, records_per_s=1_000, seed=1, payload=noticed)
+        producers = Producers(stream, errors.append, records_per_s=1_000, seed=1, payload=noticed)
         producers.start()
         assert called.wait(30)
         producers.stop()
-    with pytest.raises(DrillError, match=f"the payload of 'key-[0-9]+', [0-9]+ {why}"):
-        producers.check()
+    (error,) = errors
+    assert isinstance(error, DrillError)
+    assert re.match(f"the payload of 'key-[0-9]+', [0-9]+ {why}", str(error))
 
 
 MUTANTS = [one for one in run_mutants.MUTANTS if one.catcher.startswith(DRILL)]
