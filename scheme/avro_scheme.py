@@ -55,22 +55,24 @@ that are, so more of them cost more for each.
 
 @dataclass(frozen=True)
 class AvroScheme(PayloadScheme):
-    """One value of `schema` per record, in Avro's binary encoding. `schema` is the writer's: JSON
-    text, or the same as a dict. A record gives the columns of its fields, another type a single
-    column `value`.
+    """One value of `schema` per record, in Avro's binary encoding. `schema` is the writer's schema,
+    as JSON text or as a dict. An Avro record gives a column for each field; another type gives a
+    single column `value`.
 
-    `reader_schema`: the schema of the rows, by Avro's rules of schema resolution: fields that the
-    writer does not have get their defaults, others are left out, numbers are promoted.
+    `reader_schema`: the schema of the rows, by Avro's rules for schema resolution: fields that only
+    the reader has get their defaults, fields that only the writer has are left out, and numbers are
+    promoted.
 
-    The types are those of Spark's `from_avro`: an enum is a STRING, a fixed BINARY, a union of null
-    and one type a nullable column, of int and long a BIGINT, of float and double a DOUBLE, and of
-    others a STRUCT of `member0`, `member1` and so on. date, decimal, the timestamps and the local
-    timestamps of milliseconds and microseconds are native; other logical types are ignored.
+    The types are those of Spark's `from_avro`. An enum is a STRING, and a fixed is BINARY. A union
+    of null and one type is a nullable column, a union of int and long a BIGINT, a union of float
+    and double a DOUBLE, and any other union a STRUCT of `member0`, `member1` and so on. date,
+    decimal, and timestamps and local timestamps in milliseconds or microseconds are native; other
+    logical types are ignored.
 
-    Bytes after the value make the record malformed, and so do items of arrays and maps that would
-    take more than about 256 MiB of memory: one byte may stand for an item of hundreds. A recursive
-    schema, and an array whose items have no bytes, raise `SchemeDefinitionError`, as does a schema
-    that is not valid. Needs fastavro, from the extra `avro`.
+    A record is malformed if bytes follow the value, or if the items of its arrays and maps would
+    take more than about 256 MiB of memory (one byte can encode an item of hundreds). A schema that
+    is invalid or recursive, or has an array of items without bytes, raises `SchemeDefinitionError`.
+    Needs fastavro, from the extra `avro`.
     """
 
     schema: str
@@ -92,9 +94,9 @@ class AvroScheme(PayloadScheme):
         return reader.row(reader.value(payload))
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
-        """See `PayloadScheme.outcomes`. Payloads are read side by side, where their schema allows
-        that and most of them are good. Else their values go from fastavro to Arrow without a
-        conversion in Python, or one by one where a value does not fit.
+        """See `PayloadScheme.outcomes`. Payloads are read side by side if their schema allows that
+        and most of them are good. Otherwise, their values go from fastavro to Arrow without a
+        conversion in Python, or one by one if a value does not fit.
         """
         reader = avro_reader(self.schema, self.reader_schema)
         for many in runs_of(payloads, SIDE_BY_SIDE):

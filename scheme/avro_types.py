@@ -197,7 +197,7 @@ def bytes_at_least(
             if type(size) is not int or size < 0:
                 raise SchemeDefinitionError(
                     f"the Avro type fixed at {path!r} has size {size!r}",
-                    "set the size to a number of bytes above 0",
+                    "set the size to at least 1 byte",
                 )
             return size
         case "float":
@@ -214,8 +214,8 @@ def bytes_at_least(
             if not bytes_at_least(body["items"], names, path + "[]", inside):
                 raise SchemeDefinitionError(
                     f"the Avro schema has an array at {path!r} whose items take no bytes",
-                    "use an item type that takes bytes, because otherwise a few bytes could "
-                    "encode any number of items",
+                    "use an item type that takes bytes; otherwise, a few bytes could encode any "
+                    "number of items",
                 )
         case "map":
             bytes_at_least(body["values"], names, path + "{}", inside)

@@ -79,9 +79,9 @@ class CloudWatchLogsScheme(PayloadScheme):
     """A row for each log event of a record: `owner`, `logGroup`, `logStream`,
     `subscriptionFilters`, and the event's `id`, `timestamp` and `message`.
 
-    `json` is the message where it is a JSON object or array, else None. A message such as `12` or
-    `true` is taken for text. Control messages, with which CloudWatch checks that the destination
-    can be reached, give no rows. A payload of more than `max_bytes` after decompression is
+    `json` is the message if it is a JSON object or array, otherwise None. A message such as `12` or
+    `true` counts as text. Control messages, with which CloudWatch checks that the destination can
+    be reached, give no rows. A payload that is larger than `max_bytes` after decompression is
     malformed.
     """
 

@@ -109,10 +109,10 @@ def _unzstd(payload: bytes, max_bytes: int) -> bytes:
 class Compressed(WrappingScheme):
     """A scheme whose payloads are compressed: `Compressed(JsonScheme("id BIGINT"), "auto")`.
 
-    `codec` is gzip, zlib or zstd; "auto" finds it by the first bytes, so that a stream may hold
-    several. A payload that is larger than `max_bytes` (10 MiB) when it is decompressed is
-    malformed, however small it is before, and so is one that is damaged or not compressed. All
-    other rules are those of the inner scheme, whose Python half decodes.
+    `codec` is gzip, zlib or zstd; "auto" recognizes the codec by the first bytes, so a stream may
+    contain several. A payload is malformed if it is damaged, not compressed, or larger than
+    `max_bytes` (10 MiB) after decompression. Otherwise, the inner scheme's rules apply. Its Python
+    half decodes.
     """
 
     codec: Codec = "auto"

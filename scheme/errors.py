@@ -13,8 +13,8 @@ from functools import partial
 
 
 class SchemeError(Exception):
-    """Root of the errors that this package raises. `message`, `remedy`: what is wrong, and what to
-    do about it, empty where nothing can be done. Its text is both.
+    """Base class of this package's errors. `message` says what is wrong; `remedy` says what to do,
+    or is empty if nothing can be done. The error's text contains both.
     """
 
     def __init__(self, message: str = "", remedy: str = "") -> None:
@@ -27,10 +27,10 @@ class SchemeError(Exception):
 
 
 class MalformedRecordError(SchemeError, ValueError):
-    """A record that does not decode. A retry does not help: the record is for the dead letters.
+    """A record that cannot be decoded. A retry does not help: the record is to be dead-lettered.
 
-    `reason` is a fixed sentence. Neither it nor the error has bytes of the payload, which may be
-    secret. `message_id` names the emission.
+    `reason` is a fixed sentence. Neither the reason nor the error contains bytes of the payload,
+    which may be secret. `message_id` names the emission.
     """
 
     def __init__(self, reason: str, *, message_id: str) -> None:
@@ -43,8 +43,8 @@ class MalformedRecordError(SchemeError, ValueError):
 
 
 class PayloadError(SchemeError, ValueError):
-    """A payload that does not decode, raised by `PayloadScheme.read`. Its caller knows the record,
-    and makes a `MalformedRecordError` of it.
+    """A payload that cannot be decoded, raised by `PayloadScheme.read`. The caller, which knows the
+    record, turns it into a `MalformedRecordError`.
 
     `reason` is a fixed sentence without a byte of the payload.
     """
@@ -55,11 +55,11 @@ class PayloadError(SchemeError, ValueError):
 
 
 class SchemeDefinitionError(SchemeError, ValueError):
-    """A schema that is outside the grammar, or that a scheme does not support."""
+    """A schema that does not fit the grammar, or that a scheme does not support."""
 
 
 class SchemeUnavailableError(SchemeError):
-    """Something that a scheme needs beside the record, a schema registry for example, cannot be
-    reached. No record is malformed by it. The spout delivers the record again. In a Spark column it
-    fails the batch, of which nothing is acked then.
+    """Something that a scheme needs besides the record, such as a schema registry, cannot be
+    reached. This makes no record malformed. The spout redelivers the record. In a Spark column, the
+    error fails the batch, and none of its records are acked.
     """

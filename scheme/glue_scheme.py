@@ -57,13 +57,13 @@ class SchemaVersion:
 
 
 class SchemaRegistry(Protocol):
-    """Where schema versions are looked up. It is hashable and can be pickled, and keeps what it has
-    looked up. May be called from several threads.
+    """Looks up schema versions, and caches them. Hashable and picklable. May be called from several
+    threads.
     """
 
     def schema_version(self, version_id: str) -> SchemaVersion | None:
-        """The schema version of a UUID, or None if the registry does not have it. Blocks on the
-        network. Raises `SchemeUnavailableError` if the registry does not answer.
+        """Return the schema version with a UUID, or None if the registry does not have it. Blocks
+        on the network. Raises `SchemeUnavailableError` if the registry does not respond.
         """
 
 
@@ -72,21 +72,21 @@ class GlueScheme(WrappingScheme):
     """Records framed by the serializers of Glue Schema Registry: `GlueScheme(AvroScheme(schema),
     GlueRegistry())`.
 
-    `inner` gives the rows, and their types, which do not change while a query runs:
+    `inner` defines the rows and their types, which do not change while a query is running:
 
-    - `AvroScheme`: the schema of the rows. Each record is read by the schema version that it names,
-      and resolved to this one.
+    - `AvroScheme`: the schema of the rows. Each record is read with the schema version that it
+      names, and resolved to this schema.
     - `ProtobufScheme`: the message. A record with another message of its file is malformed.
-    - `JsonScheme`, or another scheme, for the data format JSON. The registered JSON Schema is not
-      checked, only the fields of the scheme.
+    - `JsonScheme`, or another scheme, for the data format JSON. Only the scheme's fields are
+      checked, not the registered JSON Schema.
 
-    `unframed`: "error" makes a record without a frame malformed; "raw" gives all of its bytes to
+    `unframed`: "error" makes a record without a frame malformed; "raw" passes all its bytes to
     `inner`, for a stream whose producers are moving to the registry. A raw record that begins with
-    the bytes 3 and 0, or 3 and 5, is taken for a framed one.
+    the bytes 3 and 0, or 3 and 5, is mistaken for a framed one.
 
-    A damaged frame, and a schema version that the registry does not have, make the record
-    malformed. A registry that does not answer raises `SchemeUnavailableError`: an outage, never a
-    malformed record.
+    A record is malformed if its frame is damaged, or if the registry does not have its schema
+    version. If the registry does not respond, the scheme raises `SchemeUnavailableError`: an outage
+    never makes a record malformed.
     """
 
     registry: SchemaRegistry

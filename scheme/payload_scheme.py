@@ -49,11 +49,11 @@ class Values(Protocol):
 
 
 class PayloadScheme(ABC):
-    """A `RecordScheme` of which a subclass gives two things: `schema_ddl` and `read`.
+    """A `RecordScheme` whose subclasses define only `schema_ddl` and `read`.
 
-    A subclass is immutable, as a frozen dataclass is, and can be pickled: it is sent to the
-    executors. `schema_ddl` may be a plain class attribute. It is in the grammar of `scheme.ddl`;
-    NOT NULL is not checked.
+    A subclass must be immutable, such as a frozen dataclass, and picklable, because it is sent to
+    the executors. `schema_ddl` may be a plain class attribute. It follows the grammar of
+    `scheme.ddl`; NOT NULL is not checked.
     """
 
     @property
@@ -63,28 +63,28 @@ class PayloadScheme(ABC):
 
     @abstractmethod
     def read(self, payload: bytes) -> Values:
-        """The payload's row: a tuple of the values of all fields. If `many`, its rows: such tuples
-        in a list, or in another iterable with a length. It may be empty.
+        """Return the payload's row: a tuple with the values of all fields. If `many` is true,
+        return its rows: a list of such tuples, or another iterable with a length. It may be empty.
 
-        Each value has the Python class of its field's type (`JsonScheme` lists them), so that both
-        halves give the same: int for BIGINT, never a float that is whole. None is NULL. A value
-        that Arrow does not take makes the record malformed.
+        Each value must have the Python class for its field's type (`JsonScheme` lists them), so
+        that Python and Spark return the same: int for BIGINT, never a whole float. None is NULL. A
+        value that Arrow does not accept makes the record malformed.
 
-        Raises `PayloadError` for bytes that do not decode, with a fixed reason; and
-        `SchemeUnavailableError` if something beside the bytes cannot be reached, so that the record
-        is delivered again. Any other exception also makes the record malformed, and the reason has
-        its class: the bytes would raise it again.
+        Raise `PayloadError`, with a fixed reason, for bytes that cannot be decoded. Raise
+        `SchemeUnavailableError` if something besides the bytes cannot be reached, so that the
+        record is redelivered. Any other exception also makes the record malformed, because the
+        bytes would raise it again; the reason then contains the exception's class.
         """
 
     def unpacked(self, payload: bytes) -> bytes:
-        """The bytes that `read` gets. Raises what `read` raises. A scheme that decompresses does it
-        here, since the size of the result is what bounds the memory of a batch.
+        """Return the bytes that `read` gets. Raises what `read` raises. A scheme that decompresses
+        does so here, because the size of the result bounds a batch's memory.
         """
         return payload
 
     def columns(self, values: Sequence[Any]) -> list[pa.Array]:
-        """The columns of all rows of these values of `read`. A subclass may have a faster way to
-        make them. Raises what Arrow raises for a value that does not fit.
+        """Return the columns of all rows of these values of `read`. A subclass may have a faster
+        way. Raises what Arrow raises for a value that does not fit.
         """
         rows = [row for value in values for row in value] if self.many else values
         types = [field.type for field in arrow_struct(self.schema_ddl)]
@@ -96,13 +96,13 @@ class PayloadScheme(ABC):
 
     @property
     def many(self) -> bool:
-        """Whether a record gives rows, 0, 1 or many, instead of one row."""
+        """Whether a record gives any number of rows (0, 1 or more) instead of exactly one."""
         return False
 
     @property
     def values_fit(self) -> bool:
-        """Whether `read` itself makes sure that each value fits its type. It saves `decode` the
-        proof, which takes a tenth of a millisecond.
+        """Whether `read` itself makes sure that each value fits its type. This saves `decode` the
+        check, which takes a tenth of a millisecond.
         """
         return False
 
@@ -135,8 +135,8 @@ class PayloadScheme(ABC):
         return arrow_udf(outcomes, outcome_ddl(self))(data)
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
-        """The outcomes of a binary array, in order, in arrays that together are as long as it. An
-        element is that of `column`.
+        """The outcomes of a binary array, in order, in arrays that together have its length. Each
+        element is as in `column`.
         """
         values: list[Any] = []
         reasons: list[str | None] = []

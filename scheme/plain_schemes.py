@@ -31,7 +31,7 @@ class RawScheme(NativeScheme):
 @dataclass(frozen=True, slots=True)
 class TextScheme(NativeScheme):
     """One field `text`: the whole payload as strict UTF-8. NUL and a byte order mark are kept. An
-    empty payload is an empty text.
+    empty payload is an empty string.
     """
 
     fields = ("text",)

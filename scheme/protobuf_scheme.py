@@ -45,7 +45,7 @@ _TOGETHER = 512
 
 @dataclass(frozen=True)
 class ProtobufScheme(PayloadScheme):
-    """One message per record, without a length before it. `message`: a generated class, its
+    """One message per record, without a length prefix. `message`: a generated class, its
     `DESCRIPTOR`, or the bytes of a descriptor set (`protoc --include_imports --descriptor_set_out`)
     with the message's full `name`.
 
@@ -57,13 +57,13 @@ class ProtobufScheme(PayloadScheme):
     empty text, and is never NULL. Fields of messages without fields are left out.
 
     `recursion_depth`: how many times a message may contain itself. A record with more levels is
-    malformed; by default, a recursive message raises `SchemeDefinitionError`.
+    malformed. By default, a recursive message type raises `SchemeDefinitionError`.
 
-    A record whose messages would take more than about 256 MiB of memory is malformed: two bytes may
-    stand for one.
+    A record is malformed if its messages would take more than about 256 MiB of memory, because two
+    bytes can encode a message.
 
-    Bytes that are a message of another schema may well decode: the format has numbers in place of
-    names. Unknown fields are left out.
+    Bytes of another schema's message may decode without an error, because the format contains
+    numbers instead of names. Unknown fields are left out.
     """
 
     descriptors: bytes

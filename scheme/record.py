@@ -22,15 +22,16 @@ SUB_SEQUENCE_NUMBER = "subSequenceNumber"
 class Record:
     """One emission (delivery) of one record.
 
-    - `sequence_number`: the service's decimal text.
+    - `sequence_number`: Kinesis's decimal text.
     - `sub_sequence_number`: 0 for a record that is not part of an aggregate.
-    - `partition_key`: None where the producer gave none, in a stream with record distribution AUTO.
+    - `partition_key`: None if the producer gave no key, which a stream with record distribution
+      AUTO allows.
     - `approximate_arrival_ms`: milliseconds since 1970 UTC.
     - `attempt`: counted from 1.
-    - `id_prefix`: the stream, with a slash, in a query of several streams; else empty.
+    - `id_prefix`: the stream and a slash in a query of several streams; otherwise empty.
 
-    The repr leaves out `data` and `partition_key`: they may be secret, and a repr may end up in an
-    error or a log line.
+    The repr leaves out `data` and `partition_key`, because they may be secret and a repr may end up
+    in an error or a log line.
     """
 
     stream_name: str
@@ -45,18 +46,18 @@ class Record:
 
     @property
     def message_id(self) -> str:
-        """`shardId:sequence[.sub]:attempt`: the id of this emission in acks, fails and dead
-        letters. In a query of several streams, the stream and a slash stand before it.
+        """`shardId:sequence[.sub]:attempt`: the id of this emission in acks, failures and dead
+        letters. In a query of several streams, the id starts with the stream and a slash.
         """
         sub = f".{self.sub_sequence_number}" if self.sub_sequence_number else ""
         return f"{self.id_prefix}{self.shard_id}:{self.sequence_number}{sub}:{self.attempt}"
 
 
 def is_kpl_aggregate(data: bytes) -> bool:
-    """Whether the bytes are an aggregate: the magic number, a message that is not empty, and the
-    message's checksum.
+    """Whether the bytes are an aggregate: the magic number, a non-empty message, and the message's
+    checksum.
 
-    A payload that only begins with the magic number is data, as it is for the KCL.
+    A payload that only begins with the magic number counts as data, as it does for the KCL.
     """
     if not data.startswith(KPL_MAGIC) or len(data) <= len(KPL_MAGIC) + KPL_CHECKSUM_BYTES:
         return False

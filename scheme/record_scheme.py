@@ -24,20 +24,20 @@ NOT_UTF8 = "not valid UTF-8"
 class RecordScheme(Protocol):
     """Decodes the bytes of a record into fields, with the same result in Python and in Spark.
 
-    A record that does not decode is malformed, with a reason. It never becomes a record of nulls:
-    `decode` raises; in the column, `malformed` is set and `value` is null. An aggregate of the
-    Kinesis Producer Library is malformed under every scheme. Reasons are fixed sentences without a
-    byte of the payload, which may be secret.
+    A record that cannot be decoded is malformed, with a reason. It never becomes a record of nulls:
+    `decode` raises an error; in the column, `malformed` is set and `value` is null. An aggregate of
+    the Kinesis Producer Library is malformed for every scheme. Reasons are fixed sentences without
+    a byte of the payload, which may be secret.
 
     A scheme is immutable. It may be shared between threads, and pickled. `PayloadScheme` is a base
-    that gives both halves for one method.
+    class that needs only one method of yours.
 
-    A scheme with an attribute `many` that is true gives rows, 0, 1 or many, instead of one row.
-    `fields` and `schema_ddl` are those of a row. `decode` returns a tuple of rows, each a tuple.
-    `column` is an array of `{value, malformed}`, one for each row; one with the reason for a
-    malformed record. Outcomes stay those of records: one with no rows is acked. One of which a
-    single row is damaged is malformed as a whole, since its dead letter has all of its payload: if
-    the other rows were passed on, a redrive would repeat them.
+    If a scheme's attribute `many` is true, a record gives any number of rows (0, 1 or more).
+    `fields` and `schema_ddl` then describe a row, and `decode` returns a tuple of rows, each a
+    tuple. `column` is an array with `{value, malformed}` for each row; for a malformed record, it
+    has one element, with the reason. Outcomes belong to records, not rows: a record without rows is
+    acked. If a single row is damaged, the whole record is malformed, because its dead letter
+    contains the whole payload: a redrive would repeat rows that had been passed on.
     """
 
     @property
@@ -52,8 +52,8 @@ class RecordScheme(Protocol):
 
     @abstractmethod
     def decode(self, record: Record) -> tuple[Any, ...]:
-        """The record's fields. Raises `MalformedRecordError`, so that a malformed record is never
-        taken for data.
+        """Return the record's fields. Raises `MalformedRecordError`, so that a malformed record is
+        never mistaken for data.
         """
 
     @abstractmethod
@@ -61,9 +61,9 @@ class RecordScheme(Protocol):
         """The native struct column `{value: STRUCT<schema_ddl>, malformed: STRING}` of a binary
         column.
 
-        In each row exactly one of the two is null. Needs pyspark and an active session. No Python
-        runs per row of a scheme for which Spark has expressions; a `PayloadScheme` costs one call
-        for each Arrow batch.
+        In each row, exactly one of the two is null. Needs pyspark and an active session. If Spark
+        has expressions for the scheme, no Python runs per row; a `PayloadScheme` costs one Python
+        call per Arrow batch.
         """
 
 
@@ -90,11 +90,11 @@ class NativeScheme:
 def parsed(
     df: DataFrame, scheme: RecordScheme, *, data: str = "data", into: str = "parsed"
 ) -> DataFrame:
-    """The data frame with the additional column `into`: the scheme's column of its binary column
-    `data`. Works on streaming data frames as well.
+    """Return the DataFrame with the additional column `into`: the scheme's column for the binary
+    column `data`. Also works on streaming DataFrames.
 
-    Of a scheme whose records give many rows, the frame has a row for each of these, with the
-    columns of its record; one for a malformed record, and none for a record without rows.
+    If a record gives several rows, the frame has one row for each of them, with the record's
+    columns; a malformed record has one row, and a record without rows has none.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
 

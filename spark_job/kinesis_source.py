@@ -38,7 +38,7 @@ class _Reads:
     __slots__ = ()
 
     def options(self) -> dict[str, str]:
-        """Reader options, for `format("kinesis").options(**source.options())`. They include the
+        """The reader options, for `format("kinesis").options(**source.options())`, including
         secrets that are set.
         """
         raise NotImplementedError
@@ -48,12 +48,12 @@ class _Reads:
         return QuerySettings.from_options(self.options())
 
     def read_stream(self, spark: SparkSession) -> DataFrame:
-        """The stream as a streaming DataFrame.
+        """Return the stream as a streaming DataFrame.
 
-        Registers the source, and checks that ZooKeeper and the stream answer before anything is
-        read. Blocks on both for a moment. Raises `ConfigError`, a
-        `kinesis_spout.errors.KinesisError` or a `state.errors.StateError`, each with one sentence.
-        A `UserWarning` says when stored progress overrides `starting_position`.
+        Registers the source, and checks that ZooKeeper and the stream respond before a record is
+        read. Blocks until both have responded. Raises `ConfigError`, a
+        `kinesis_spout.errors.KinesisError` or a `state.errors.StateError`, with a message of one
+        sentence. Warns (`UserWarning`) if stored progress overrides `starting_position`.
         """
         master, query = spark_master(spark), self.query()
         for settings in query.streams:
@@ -85,26 +85,26 @@ class _Reads:
         on_exhausted: str = "dead_letter",
         bisect: bool = False,
     ) -> Tracked:
-        """A function for `foreachBatch` that calls `process` with a `TrackedBatch`, in which single
-        records may fail.
+        """Return a function for `foreachBatch` that calls `process` with a `TrackedBatch`, in which
+        single records may fail.
 
-        - A failed record is delivered again up to `retry_limit` times (0: never). The first retry
-          comes after `retry_first_delay`; the delay doubles with each retry, up to
-          `retry_max_delay`.
-        - A record is exhausted after its last retry, or when its first counted failure is longer
-          ago than `retry_max_age`. A rejected or malformed record is exhausted at once.
-        - Failures of a batch in which nothing succeeds may be an outage, and count as attempts only
-          later, or not at all (docs: Outcomes).
+        - A failed record is redelivered up to `retry_limit` times (0: never). The first retry comes
+          after `retry_first_delay`; the delay doubles with each retry, up to `retry_max_delay`.
+        - A record is exhausted after its last retry, or when its first counted failure is older
+          than `retry_max_age`. A rejected or malformed record is exhausted at once.
+        - If every record of a batch fails, the cause may be an outage. Such failures count as
+          attempts only later, or not at all (docs: Outcomes).
         - `on_exhausted` is "dead_letter" (which needs `dead_letter`), "drop" (counted and logged),
           or "stop" (the query fails).
         - `on_failure` sets which later records wait for a retry: "continue" none, "block_key" those
           of its partition key, "block_shard" those of its shard.
 
-        An error that `process` raises fails the batch, and no record of it is acked. With `bisect`,
-        the batch is then run in parts to find the records that make it fail, and only these fail.
-        The parts share a batch id, so `batch.id` raises under `bisect`; use `batch.token`.
+        If `process` raises an error, the batch fails and none of its records are acked. With
+        `bisect`, the batch is then run in parts to find the records that make it fail, and only
+        these records fail. The parts share a batch id, so `batch.id` raises an error with `bisect`;
+        use `batch.token`.
 
-        Raises `kinesis_spout.errors.ConfigError` for a bad argument, and does no I/O.
+        Does no I/O. Raises `kinesis_spout.errors.ConfigError` for a bad argument.
         """
         from spark_job.tracking.foreach_batch import Tracked  # noqa: PLC0415  # it connects
 
@@ -124,18 +124,19 @@ class _Reads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KinesisSource(_Reads):
-    """The stream that a Spark job reads, its checkpoints in ZooKeeper, and how it reads.
+    """The stream that a Spark job reads, its checkpoints in ZooKeeper, and how the job reads.
 
-    - Every field is a reader option in snake_case; the reference page of options lists them. None
-      means the default.
-    - Durations are texts like "500ms", "5s", "2m", or numbers of seconds.
-    - Sizes are texts like "64MiB", or numbers of bytes.
+    - Every field is a reader option in snake_case; the options reference lists them. None means the
+      default.
+    - Durations are strings such as "500ms", "5s" or "2m", or numbers of seconds.
+    - Sizes are strings such as "64MiB", or numbers of bytes.
     - `starting_position` is LATEST, TRIM_HORIZON, an ISO time, "-2h", AT:<sequence>,
       AFTER:<sequence>, or a mapping from shard ids and "default" to these.
-    - `scheme` adds the column `parsed`, `{value, malformed}` of each record; an array of these if
-      its records give many rows. It is an object, or a text as of `consume --scheme`.
+    - `scheme` adds the column `parsed`: a struct `{value, malformed}` for each record, or an array
+      of such structs if a record can give several rows. Pass an object, or a string that
+      `consume --scheme` accepts.
 
-    The constructor raises `kinesis_spout.errors.ConfigError` for a bad value, and does no I/O.
+    The constructor does no I/O. It raises `kinesis_spout.errors.ConfigError` for a bad value.
     """
 
     stream: Text = None
@@ -201,12 +202,13 @@ class KinesisSource(_Reads):
     def several(
         cls, sources: Iterable[KinesisSource], *, max_records_per_trigger_total: Number = None
     ) -> KinesisStreams:
-        """Several streams in one query, each with the settings of its own source.
+        """Return a source that reads several streams in one query, each with its own source's
+        settings.
 
-        `max_records_per_trigger_total`: maximum records in a batch over all streams; those with
-        something to read share it. Raises `kinesis_spout.errors.ConfigError` for less than two
-        streams, for a stream that is named twice, and for two streams of one name that have the
-        same application; does no I/O.
+        `max_records_per_trigger_total`: maximum number of records in a batch over all streams; the
+        streams with unread records share it. Does no I/O. Raises `kinesis_spout.errors.ConfigError`
+        for fewer than two streams, for a stream that is listed twice, and for two streams with the
+        same name and the same application.
         """
         return KinesisStreams(tuple(sources), max_records_per_trigger_total)
 
@@ -220,7 +222,7 @@ class KinesisSource(_Reads):
         return f"KinesisSource({', '.join(f'{name}={text}' for name, text in shown.items())})"
 
     def settings(self) -> SourceSettings:
-        """The checked settings of a source of one stream."""
+        """The checked settings of a source that reads one stream."""
         query = self.query()
         if not query.is_of_one:
             raise ConfigError(
@@ -237,7 +239,7 @@ class KinesisSource(_Reads):
         return options
 
     def split(self) -> list[KinesisSource]:
-        """A source for each of the streams."""
+        """One source for each stream."""
         listed = self.stream or self.stream_arn or ""
         if "," not in listed:
             return [self]
@@ -259,7 +261,7 @@ class KinesisSource(_Reads):
 
 @dataclass(frozen=True, slots=True)
 class KinesisStreams(_Reads):
-    """Several streams that one query reads. `KinesisSource.several` makes it."""
+    """Several streams that one query reads. Created by `KinesisSource.several`."""
 
     sources: tuple[KinesisSource, ...]
     max_records_per_trigger_total: Number = None
@@ -273,8 +275,8 @@ class KinesisStreams(_Reads):
         self.query()
 
     def options(self) -> dict[str, str]:
-        """Reader options. They include the secrets that are set, and name the options of single
-        streams as `stream.1.region`.
+        """The reader options, including secrets that are set. Options of a single stream have names
+        such as `stream.1.region`.
         """
         options = [stream.options() for source in self.sources for stream in source.split()]
         refs = [texts.pop("streamName", "") or texts.pop("streamArn", "") for texts in options]

@@ -68,8 +68,8 @@ _SPARKS = by_field(
     ),
     Option.whole(
         "maxRecordsPerTrigger",
-        "maximum number of records of one stream in a batch, over all shards of the stream; "
-        "default: no limit",
+        "maximum number of records of one stream in a batch, over all its shards; default: no "
+        "limit",
     ),
     Option.whole(
         "maxRecordsPerTriggerTotal",
@@ -94,14 +94,14 @@ _SPARKS = by_field(
     Option.duration(
         "maxSearchTime",
         "maximum time that a task searches for the first record of a lagging shard. An "
-        "AvailableNow run searches for the end of a shard for the same time",
+        "AvailableNow run searches just as long for the end of a shard",
         "60s",
         least="1ms",
     ),
     Option.whole(
         "maxTasks",
-        "maximum number of tasks in a batch; default: the number of tasks that the session runs "
-        "at the same time, or 64 with dynamic allocation or Spark Connect",
+        "maximum number of tasks in a batch; default: the number of tasks that the session runs at "
+        "once, or 64 with dynamic allocation or Spark Connect",
         "64",
     ),
     Option.switch(
@@ -124,7 +124,7 @@ _SPARKS = by_field(
     ),
     Option.duration(
         "probeInterval",
-        "time between two checks of an idle shard for new records",
+        "interval at which idle shards are checked for new records",
         "1s",
         least="200ms",
     ),

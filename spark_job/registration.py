@@ -130,7 +130,8 @@ class RegisteredSource(DataSource):
 def register(spark: SparkSession, name: str = "kinesis") -> None:
     """Register the source as `format(name)` in a session. Idempotent.
 
-    Raises `ConfigError` when Spark starts another Python for its workers, which cannot run it.
+    Raises `ConfigError` if Spark starts its workers with another Python, which cannot run the
+    source.
     """
     refuse_other_python(spark)
     master, task_slots = spark_master(spark), None

@@ -147,8 +147,7 @@ class StartingPosition:
             ago_ms = int(match[1]) * _UNIT_MS[match[2]]
             if ago_ms > _MAX_AGO_MS:
                 raise InvalidPositionError(
-                    f"the time {text!r} is further back than the longest retention that a "
-                    "stream can have",
+                    f"the time {text!r} is further back than any stream keeps records",
                     "use TRIM_HORIZON to start at the oldest record",
                 )
             return cls(text, ago_ms=ago_ms)
@@ -164,9 +163,9 @@ class StartingPosition:
             ) from exc
         if position.is_end:
             raise InvalidPositionError(
-                "SHARD_END is not a position that an option can have, because a shard has it only "
-                "after it was read to its end",
-                "use LATEST, TRIM_HORIZON, a time like -2h, or the position of a record",
+                "SHARD_END cannot be set as an option, because a shard reaches SHARD_END only when "
+                "the shard has been read to its end",
+                "use LATEST, TRIM_HORIZON, a time such as -2h, or the position of a record",
             )
         return cls(text, position=position)
 

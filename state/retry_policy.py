@@ -22,13 +22,13 @@ what it is written to may be down."""
 class RetryPolicy:
     """Exponential backoff with a cap and jitter, limited by a number of retries and an age.
 
-    - `retry_limit`: the retries after the first delivery. 3 means up to four deliveries, 0 means no
-      retry.
+    - `retry_limit`: the number of retries after the first delivery. 3 means up to four deliveries;
+      0 means no retry.
     - `first_delay_ms`, `growth`, `max_delay_ms`: retry n waits `first_delay_ms * growth ** (n -
       1)`, at most `max_delay_ms`.
-    - `jitter`: the random share of the delay. With 0 the delay is exact; with 1 it is anything from
-      zero to the full delay.
-    - `max_age_ms`: a record whose first counted failure is longer ago than this is not tried again.
+    - `jitter`: the random share of the delay. With 0, the delay is exact; with 1, it is anything
+      from zero to the full delay.
+    - `max_age_ms`: a record is no longer retried when its first counted failure is older than this.
       None: no limit.
     """
 
@@ -58,7 +58,7 @@ class RetryPolicy:
                 raise ValueError(f"RetryPolicy.{field} is {value}; it must be {rule}")
 
     def due_ms(self, attempts: int, now_ms: int, random: Random) -> int:
-        """When the next retry is due after `attempts` failed deliveries, the last at `now_ms`."""
+        """The time of the next retry after `attempts` failed deliveries, the last at `now_ms`."""
         try:
             delay = self.first_delay_ms * self.growth ** max(attempts - 1, 0)
         except OverflowError:  # a float cannot hold it, so it is above the cap
@@ -67,7 +67,7 @@ class RetryPolicy:
         return now_ms + round(delay - delay * self.jitter * random.random())
 
     def exhausted(self, attempts: int, first_failure_ms: int | None, now_ms: int) -> bool:
-        """Whether a record that failed `attempts` times may not be tried again."""
+        """Whether a record that failed `attempts` times may no longer be retried."""
         # The first delivery is not a retry, so a limit of n allows n + 1 failures but not one more.
         if attempts > self.retry_limit:
             return True

@@ -61,9 +61,7 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
         Raises `TaskLogError` for a sealed log, and for an entry that does not continue its shard.
         """
         if self.sealed:
-            raise TaskLogError(
-                "the log of the task is complete, so nothing can be appended to the log"
-            )
+            raise TaskLogError("the task's log is complete, so nothing can be appended to it")
         new = tuple(entries)
         shards = _by_shard(self.entries)
         for entry in new:

@@ -19,17 +19,16 @@ COLUMNS = {
     "can have the same id",
     "sequenceNumber": "the sequence number of the record, in decimal. Compare sequence numbers as "
     "numbers, not as text",
-    "subSequenceNumber": "the index of a user record in its aggregate, counted from 0. A record "
-    "that is not part of an aggregate has the index 0",
+    "subSequenceNumber": "a user record's index in its aggregate, counted from 0. A record that is "
+    "not part of an aggregate has the index 0",
     "partitionKey": "the partition key that the producer gave to the record",
     "data": "the payload of the record, as the producer sent it",
     "approximateArrivalTimestamp": "the time at which Kinesis accepted the record from the "
     "producer",
     "attempt": "the number of this delivery of the record: 1 for the first delivery",
     "messageId": "the id of the delivery: `shardId:sequenceNumber:attempt`. The second and later "
-    "user records of an aggregate have the id "
-    "`shardId:sequenceNumber.subSequenceNumber:attempt`. In a query of several "
-    "streams, the id starts with the name of the stream and a `/`",
+    "user records of an aggregate have the id `shardId:sequenceNumber.subSequenceNumber:attempt`. "
+    "In a query of several streams, the id starts with the stream's name and a `/`",
 }
 
 # SpoutConfig --------------------------------------------------------------------------------------
@@ -38,17 +37,15 @@ SPOUT_FIELDS = {
     "aws": "the region, the endpoint and the credentials of AWS, as an `AwsConfig`",
     "commit_interval_s": "the time between two commits. A commit stores the shard states in "
     "ZooKeeper",
-    "fetch_concurrency": "the number of shards that are read at the same time",
-    "rate": "the maximum numbers of GetRecords requests and bytes per second for each shard, as a "
-    "`ReadRate`",
-    "listeners": "the listeners of the spout. The spout calls a method of each `SpoutListener` at "
-    "each event",
+    "fetch_concurrency": "the number of shards that are read at once",
+    "rate": "the maximum GetRecords requests and bytes per second for each shard, as a `ReadRate`",
+    "listeners": "the spout's listeners. At each event, the spout calls a method of each "
+    "`SpoutListener`",
     "max_idle_poll_s": "the longest pause between two reads of an idle shard",
-    "idle_wait": "a function that returns the time that `emissions` sleeps when no record is "
-    "ready. The argument of the function is the number of waits in a row",
-    "limit_wait": "a function that returns the time that `emissions` sleeps when `max_pending` "
-    "records are in flight. The argument of the function is the number of waits in a "
-    "row",
+    "idle_wait": "a function that returns how long `emissions` sleeps when no record is ready, "
+    "given the number of waits in a row",
+    "limit_wait": "a function that returns how long `emissions` sleeps when `max_pending` records "
+    "are in flight, given the number of waits in a row",
 }
 
 # command line -------------------------------------------------------------------------------------
@@ -64,7 +61,7 @@ EXIT_CODES = {
     "3": "Kinesis or ZooKeeper cannot be reached",
     "4": "another process owns the application",
     "130": "SIGINT (Ctrl-C) stopped the command",
-    "141": "the program that reads the output of the command has ended, as `head` does",
+    "141": "the program that was reading the command's output has ended, as `head` does",
     "143": "SIGTERM stopped the command",
 }
 
@@ -84,7 +81,7 @@ class Node(NamedTuple):
 NODES = {
     "stream": Node(
         "StreamIdentity",
-        "the stream to which the stored state belongs. A job refuses the state if the stream was "
+        "the stream that the stored state belongs to. A job refuses the state if the stream was "
         "deleted and created again with the same name",
         "the first owner of the application",
     ),
@@ -102,7 +99,7 @@ NODES = {
     ),
     "owner/<i>-of-<n>": Node(
         "OwnerInfo",
-        "the process that owns share i of n of the shards. This znode is ephemeral",
+        "the process that owns share i of n of the shards. The znode is ephemeral",
         "the task of the spout that owns the share",
     ),
     "reset": Node(
@@ -129,8 +126,8 @@ NODES = {
     ),
     "epoch/lister": Node(
         "Leader",
-        "the task of the spout that writes `shardList`",
-        "the task of the spout that takes over the listing of the shards",
+        "the spout task that writes `shardList`",
+        "the spout task that takes over the listing of the shards",
     ),
     "shardList": Node(
         "StoredShardList",
@@ -140,8 +137,8 @@ NODES = {
     "<shardId>": Node(None, "the parent znode of the state of one shard", "the owner"),
     "<shardId>/state": Node(
         "StoredShardState",
-        "the checkpoint and the read position of the shard, and the records that wait for a retry. "
-        "The AWS Kinesis Storm spout uses the same path and the same key `checkpoint`",
+        "the shard's checkpoint and read position, and the records waiting for a retry. The AWS "
+        "Kinesis Storm spout uses the same path and the same key `checkpoint`",
         "the owner, when it stores the outcomes of a batch, or when the spout commits",
     ),
     "plan": Node(
@@ -157,7 +154,7 @@ NODES = {
     "paused": Node(
         "Pause",
         "the process that paused the application, and its reason. The application is paused while "
-        "this znode exists",
+        "the znode exists",
         "`kinesis-spout pause`. `kinesis-spout resume` removes the znode",
     ),
     "history": Node(
@@ -179,8 +176,8 @@ NODES = {
     "runs": Node(None, "the parent znode of the logs of the application's last runs", "the owner"),
     "runs/all": Node(
         "RunLog",
-        "the settings and the ends of the last runs of the application, and the reason why the "
-        "newest run waits. Only `kinesis-spout explain` reads this znode",
+        "the settings and the ends of the application's last runs, and the reason why the newest "
+        "run is waiting. Only `kinesis-spout explain` reads this znode",
         "the owner. When a Spark query ends, the main process of the Spark driver",
     ),
     "runs/<i>-of-<n>": Node(
@@ -223,7 +220,7 @@ NODES = {
 }
 
 _FORMAT = "the version of the format in which this value is stored"
-_SAYS = "the first 500 characters of the message of the last error, without secrets"
+_SAYS = "the first 500 characters of the last error's message, without secrets"
 _ERROR = "the class of the error. Older versions of kinesis-spout did not store the class"
 _SEQUENCE = "the sequence number of the record, or of the first record of a range"
 _COUNT = "the number of records in the range"
@@ -231,38 +228,35 @@ _ATTEMPTS = (
     "the number of failed deliveries of the record so far. Failures during an outage do not count"
 )
 _BLOCKED = (
-    "true if the record itself has not failed. The record waits because an earlier record of its "
+    "true if the record itself has not failed, but is waiting because an earlier record of its "
     "partition key or shard has failed"
 )
-_REJECTED = "true if the record is not retried, but waits until its dead letter is written"
+_REJECTED = "true if the record is not retried, but is waiting until its dead letter is written"
 _WHOLE = (
-    "true if aggregates were not unpacked at the first delivery. Retries do not unpack the "
-    "aggregates either"
+    "true if aggregates were not unpacked at the first delivery. Retries do not unpack them either"
 )
-_KEY = "a hash of the partition key of the record"
+_KEY = "a hash of the record's partition key"
 
 FIELDS = {
     "Pause": {
         "by": "the process that paused the application",
-        "sinceMs": "the time at which the pause began, by the clock of the process that paused the "
-        "application",
+        "sinceMs": "the time at which the pause began, by the clock of the process that began it",
         "reason": "the reason that the operator gave for the pause",
         "format": _FORMAT,
     },
     "RunLog": {
-        "runs": "the last runs of the application (at most 10), the oldest run first",
+        "runs": "the application's last runs (at most 10), the oldest first",
         "hold": "the reason why the newest run of a spout delivers no records although records "
         "are ready",
-        "triggerMs": "the interval of the trigger of the Spark query, as configured or as observed",
+        "triggerMs": "the Spark query's trigger interval, as configured or observed",
         "throttled": "the shards whose reads Kinesis throttled most recently (at most 20)",
-        "refusedLetters": "the dead letters that the function `dead_letter` of a spout currently "
-        "refuses",
+        "refusedLetters": "the dead letters that a spout's function `dead_letter` is refusing",
         "notSubscribed": "the reason why shards have no subscription, in a run that uses enhanced "
         "fan-out",
-        "failingReads": "the reads of a spout that currently fail or get no response. The spout "
+        "failingReads": "the spout's reads that are failing or getting no response. The spout "
         "retries these reads",
-        "noAnswers": "the time and the number of the deliveries that a spout's program neither "
-        "acks nor fails",
+        "noAnswers": "how many deliveries a spout's program has neither acked nor failed, and "
+        "since when",
         "losses": "the newest losses of records after which a run continued (at most 5)",
         "format": _FORMAT,
     },
@@ -270,40 +264,39 @@ FIELDS = {
         "owner": "the process of this run of the application",
         "kind": "the kind of the consumer: `spark` or `spout`",
         "sessionTimeoutMs": "the time after which ZooKeeper ends the session of a dead process",
-        "shards": "the shards that the run reads. The key is absent if the run reads all shards",
-        "readMode": "the way in which the run reads shards: `polling` or `efo`",
-        "maxPending": "the maximum number of records that a spout has in flight",
+        "shards": "the shards that the run reads. The key is absent if it reads all shards",
+        "readMode": "how the run reads shards: `polling` or `efo`",
+        "maxPending": "the maximum number of records that a spout may have in flight",
         "maxRecords": "the maximum number of records in a batch of a Spark job, or in the whole "
         "run of a spout",
         "maxUnresolvedPerShard": "the number of unresolved records of a shard at which no new "
         "records of the shard are delivered",
         "maxAttempts": "the number of deliveries of a record after which a spout dead-letters the "
         "record",
-        "maxAgeMs": "the time after the first failure of a record at which a spout dead-letters "
-        "the record",
-        "tellsErrors": "true if the run of a Spark job records an error of the sink or the "
-        "function of the query",
+        "maxAgeMs": "the time after a record's first failure at which a spout dead-letters the "
+        "record",
+        "tellsErrors": "true if a Spark job's run stores errors of the query's sink or function",
         "messageTimeoutMs": "the time in flight after which a record of a spout counts as failed. "
         "0 means no limit",
         "readsPerSecond": "the maximum number of reads of a shard per second. The key is absent if "
         "the value is the limit of Kinesis",
         "bytesPerSecond": "the maximum number of bytes read from a shard per second. The key is "
         "absent if the value is the limit of Kinesis",
-        "end": "the end of the run. The key is absent while the run continues, and after the "
-        "process of the run was killed",
+        "end": "how the run ended. The key is absent while the run continues, and if its process "
+        "was killed",
     },
     "RunEnd": {
-        "timeMs": "the time at which the run ended, by the clock of the machine on which it ran",
-        "kind": "the way in which the run ended. `stopped`: somebody stopped the run. `done`: no "
-        "record was left to read. `failed`: an error ended the run",
-        "says": "the first 500 characters of the message of the error, without secrets. For a "
+        "timeMs": "the time at which the run ended, by its machine's clock",
+        "kind": "how the run ended. `stopped`: somebody stopped it. `done`: no "
+        "record was left to read. `failed`: an error ended it",
+        "says": "the first 500 characters of the error's message, without secrets. For a "
         "run that is `done`, this text names the records that the run leaves to the next run",
         "remedy": "the action that resolves the error. The key is absent if no action is known, or "
         "if `says` contains the action",
         "error": _ERROR,
     },
     "RefusedLetters": {
-        "count": "the number of dead letters that the function `dead_letter` currently refuses",
+        "count": "the number of dead letters that the function `dead_letter` is refusing",
         "lastMs": "the time at which a dead letter was last refused, by the owner's clock",
         "says": _SAYS,
     },
@@ -336,7 +329,7 @@ FIELDS = {
     },
     "HistoryHead": {
         "next": "the number of the next entry of the checkpoint history",
-        "format": "the version of the stored format of the checkpoint history",
+        "format": "the version of the checkpoint history's stored format",
     },
     "StoredHistoryEntry": {
         "positions": "the position of each shard, by shard id. Every record before the position "
@@ -362,17 +355,16 @@ FIELDS = {
         "created later start at TRIM_HORIZON",
         "shardPositions": "the starting positions of the shards that do not start at `position`, "
         "by shard id",
-        "importing": "true while `kinesis-spout checkpoint import` runs, and after an import was "
-        "interrupted. The application does not start while the value is true",
+        "importing": "true while `kinesis-spout checkpoint import` is running, and after an import "
+        "was interrupted. The application does not start while the value is true",
         "format": _FORMAT,
     },
     "OwnerInfo": {
         "host": "the host name of the machine on which the process runs",
-        "pid": "the process id (pid) of the process",
+        "pid": "the process id (pid)",
         "sinceMs": "the time at which the process became the owner of the application",
         "hostIdentity": "the boot id of the kernel, and the pid namespace of the process. Another "
-        "process on the same machine uses these ids to check whether the owner has "
-        "died",
+        "process on the same machine checks with these ids whether the owner has died",
         "processStart": "the start time of the process in kernel ticks, which distinguishes "
         "two processes with the same pid",
     },
@@ -386,7 +378,7 @@ FIELDS = {
         "listing",
         "format": _FORMAT,
     },
-    "StoredShardList": {"shardList": "the ids of the shards of the stream"},
+    "StoredShardList": {"shardList": "the ids of the stream's shards"},
     "StoredShardState": {
         "checkpoint": "the sequence number up to which all records of the shard are acked or "
         "dead-lettered, or `SHARD_END` for a finished shard",
@@ -401,8 +393,7 @@ FIELDS = {
         "the shard was read to its end, but some records are unresolved. `finished`: "
         "all records of the shard are acked or dead-lettered",
         "parents": "the shards that were split or merged into this shard",
-        "settledPlan": "the id of the last batch whose outcomes are part of the stored state of "
-        "the shard",
+        "settledPlan": "the id of the last batch whose outcomes are in the shard's stored state",
         "verifiedUntilMs": "a time of Kinesis's clock. No record of the shard that arrived "
         "before this time was missed",
         "atTip": "true if the last read reached the newest record of the shard",
@@ -449,9 +440,8 @@ FIELDS = {
         "clock",
         "storms": "the number of batches in a row in which most records failed, including this "
         "batch",
-        "deliveryLimit": "the maximum number of records that are passed to the function of "
-        "`foreachBatch`. The limit is set after the function of an earlier batch "
-        "did not return",
+        "deliveryLimit": "the maximum number of records that are passed to the `foreachBatch` "
+        "function. The limit is set after an earlier batch's function did not return",
         "format": _FORMAT,
     },
     "TaskPlan": {
@@ -464,30 +454,27 @@ FIELDS = {
         "retentionMs": "the retention of the stream when the batch was planned",
         "aggregatedRecords": "the value of option `aggregatedRecords` when the batch was planned. "
         "Every attempt of the task uses this value",
-        "consumerArn": "the ARN of the enhanced fan-out consumer. The first attempt of the task "
-        "may use this consumer to subscribe to the shards",
+        "consumerArn": "the ARN of the enhanced fan-out consumer, with which the task's first "
+        "attempt may subscribe to the shards",
     },
     "ShardSlice": {
         "shardId": "the id of the shard",
         "position": "the position at which the read of the shard starts",
         "maxRecords": "the maximum number of new records that the task reads from the shard. 0 "
         "means that the task reads only retries",
-        "iterator": "a shard iterator for the first read of the shard. This iterator may have "
-        "expired",
+        "iterator": "a shard iterator for the shard's first read. It may have expired",
         "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read of "
         "the shard",
         "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription to the "
         "shard",
-        "endingSequence": "the last sequence number of a closed shard, as ListShards returned this "
-        "number",
+        "endingSequence": "a closed shard's last sequence number, as ListShards returned it",
         "retries": "the records that the task reads again to retry them. The task reads these "
         "records before the new records",
         "verifiedUntilMs": "a time of Kinesis's clock. No record of the shard that arrived "
         "before this time was missed",
-        "gone": "true if Kinesis no longer has the shard. The records of the shard cannot be "
-        "retried",
-        "hashKeys": "the first and the last hash key of the shard. User records whose hash keys "
-        "are outside this range are not delivered",
+        "gone": "true if Kinesis no longer has the shard. Its records cannot be retried",
+        "hashKeys": "the shard's first and last hash key. User records with hash keys outside this "
+        "range are not delivered",
     },
     "PlannedRetry": {
         "first": _SEQUENCE,
@@ -517,14 +504,13 @@ FIELDS = {
         "children": "the child shards that Kinesis returned at the end of the shard",
         "lastArrivalMs": "the arrival time of the last record that was read from the shard",
         "millisBehindLatest": "the `MillisBehindLatest` of the last GetRecords response",
-        "iterator": "a shard iterator for the next read of the shard. This iterator may have "
-        "expired",
+        "iterator": "a shard iterator for the shard's next read. It may have expired",
         "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read of "
         "the shard",
         "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription to "
         "the shard",
-        "throttled": "the number of reads of the shard that Kinesis throttled because the limits "
-        "of the shard were used up",
+        "throttled": "the number of the shard's reads that Kinesis throttled because the shard's "
+        "limits were used up",
         "pushed": "the number of records of the shard that were read by subscription (enhanced "
         "fan-out)",
         "fallback": "the reason why the task polled the shard, although the batch planned a "
@@ -547,9 +533,9 @@ FIELDS = {
         "missing": "the number of records of this range of retries that have expired",
     },
     "RangePart": {
-        "last": "the sequence number of the last record of the range that was read",
-        "rest": "the sequence number of the first record of the range that was not read. This "
-        "record and the later records of the range stay queued",
+        "last": "the sequence number of the last record that was read from the range",
+        "rest": "the sequence number of the range's first unread record. This record and the later "
+        "ones stay queued",
         "count": "the number of records of the range that were read",
     },
     "UserRecords": {
@@ -563,13 +549,12 @@ FIELDS = {
         "parents": "the ids of the parent shards of the child shard",
     },
     "StoredPolicy": {
-        "retryLimit": "the maximum number of retries of a record after its first delivery",
-        "firstDelayMs": "the delay before the first retry of a record",
+        "retryLimit": "the maximum number of a record's retries after its first delivery",
+        "firstDelayMs": "the delay before a record's first retry",
         "growth": "the factor by which the delay grows with each retry of a record",
         "maxDelayMs": "the longest delay before a retry of a record",
         "jitter": "the random share of the delay before a retry, from 0 to 1",
-        "maxAgeMs": "the maximum time between the first failure of a record and a retry of the "
-        "record",
+        "maxAgeMs": "the maximum time between a record's first failure and a retry",
         "onFailure": "the records that wait while a failed record is retried. `continue`: no "
         "record waits. `block_key`: the records with the same partition key wait. `block_shard`: "
         "the records of the same shard wait",
@@ -577,15 +562,15 @@ FIELDS = {
     },
     "ReportHeader": {
         "token": "the id of the process that opened the report",
-        "status": "the status of the report. `open`: the batch runs. `done`: the rows and the dead "
-        "letters of the batch are written",
-        "report": "the number of records of the batch with each outcome",
+        "status": "the status of the report. `open`: the batch is running. `done`: the batch's "
+        "rows and dead letters are written",
+        "report": "how many of the batch's records had each outcome",
         "outcomes": "the outcomes of the records by shard. The key is absent if the outcomes are "
         "in part znodes",
-        "openedVersion": "the version of the znode when the report was opened. The names of the "
-        "part znodes contain this version",
+        "openedVersion": "the version of the znode when the report was opened. The part znodes' "
+        "names contain this version",
         "openings": "the number of times that the report was opened but not completed, because the "
-        "batch still runs or its process died",
+        "batch is still running or its process died",
         "parts": "the number of part znodes of a report that does not fit into this znode",
         "digest": "the SHA-256 digest of the parts of the report",
         "format": _FORMAT,
@@ -596,8 +581,7 @@ FIELDS = {
         "tasks": "the tasks whose records were in the batch. The records of other tasks are "
         "redelivered",
         "deliveryLimit": "the maximum number of records that the next batch passes to the "
-        "function of `foreachBatch`. The limit is set after the function of a "
-        "batch did not return",
+        "`foreachBatch` function. The limit is set after a batch's function did not return",
         "storm": "true if most records of the batch failed. These failures count as an outage, and "
         "not as attempts",
         "failed": "the number of deliveries of the batch that failed",
@@ -659,7 +643,7 @@ PROGRESS = {
     "of this table. The report of the query itself has only the keys `streams` and "
     "`format`",
     "trouble": "in a query of several streams: the reason why batches currently omit the stream. "
-    "The key is absent if batches read the stream",
+    "The key is absent while batches read the stream",
 }
 
 # errors -------------------------------------------------------------------------------------------
@@ -676,14 +660,14 @@ ERRORS = {
     "AccessDeniedError": Trouble(
         "AWS accepts the credentials, but an IAM policy or the policy of the stream's KMS key does "
         "not allow the request.",
-        "Attach the [IAM policy](aws.md) of your use. The message of the error names the "
-        "refused operation.",
+        "Attach the [IAM policy](aws.md) for your use. The error message names the refused "
+        "operation.",
     ),
     "AckerError": Trouble(
-        "The function of the batch did not call `acker.settle`, the acker lost track of rows, or "
-        "a sink wrote other rows than the acker had checked. No record of the batch is acked.",
+        "The batch's function did not call `acker.settle`, the acker lost track of rows, or a sink "
+        "wrote other rows than the acker had checked. No record of the batch is acked.",
         "Call `acker.settle((frame, write), ...)` once, with all sinks, at the end of the "
-        "function. `persist()` each frame whose rows differ each time Spark computes them.",
+        "function. `persist()` each frame that Spark computes with different rows each time.",
     ),
     "AggregatedRecordError": Trouble(
         "A record is an aggregate of the Kinesis Producer Library, but `aggregatedRecords` is "
@@ -692,9 +676,9 @@ ERRORS = {
         "`aggregated_records`.",
     ),
     "BatchContentError": Trouble(
-        "The frame passed to `tracked` does not contain exactly the rows that the tasks of the "
-        "batch read. The frame was filtered, or belongs to another query. No record of the batch "
-        "is acked.",
+        "The frame passed to `tracked` does not contain exactly the rows that the batch's tasks "
+        "read. The frame was filtered, or belongs to another query. No record of the batch is "
+        "acked.",
         "Pass the frame of `read_stream` to `foreachBatch` unchanged, and filter inside the "
         "function.",
     ),
@@ -703,43 +687,41 @@ ERRORS = {
         "Report this bug in kinesis-spout, and include the error message.",
     ),
     "InterruptedSleepError": Trouble(
-        "A spout was closed while a request waited for its next attempt. No record is lost "
-        "by this error.",
+        "A spout was closed while a request was waiting for its next attempt. No record is lost.",
         "Ignore this error: only the spout's own threads see it.",
     ),
     "LetterRefusedError": Trouble(
         "The function `dead_letter` raised an error for a record, or did not return within 30 "
         "seconds. The spout continues, and keeps the record until its dead letter is written.",
-        "Correct the function `dead_letter`, or the destination to which it writes. The spout "
+        "Correct the function `dead_letter`, or the destination that it writes to. The spout "
         "retries the dead letter within a minute.",
     ),
     "KeyAccessError": Trouble(
-        "The KMS key of the stream is disabled or missing, or the policy of the key does not "
-        "allow its use with these credentials.",
+        "The stream's KMS key is disabled or missing, or its policy does not allow its use with "
+        "these credentials.",
         "Enable the KMS key, or allow the KMS action that the message names.",
     ),
     "MoveRefusedError": Trouble(
         "`checkpoint set` cannot move a shard to the requested position. The shard or the record "
         "does not exist, the time is in the future, or the position is the end of an open shard.",
-        "Pass a position that the message allows. `kinesis-spout shards` lists the shards of "
-        "the stream.",
+        "Pass a position that the message allows. `kinesis-spout shards` lists the stream's "
+        "shards.",
     ),
     "RedriveError": Trouble(
-        "The path passed to `redrive` contains no dead letters, or contains files of several "
-        "formats. The error also occurs if `redrive` cannot write the list of the records that "
-        "it has put. `redrive` put no record on the stream.",
+        "The path passed to `redrive` has no dead letters, or has files of several formats, or "
+        "`redrive` cannot write its list of put records. `redrive` put no record on the stream.",
         "Pass the path of the job's `DeadLetter`, or the file of `consume --dead-letter`. If the "
         "message asks for the format, pass `--format`.",
     ),
     "DrillError": Trouble(
-        "The drill has no verdict, because its job failed by itself, or never reached the step "
-        "at which the drill kills the job.",
-        "Read the log of the job. The option `--keep DIR` keeps the log.",
+        "The drill has no verdict, because its job failed by itself, or never reached the step at "
+        "which the drill would have killed it.",
+        "Read the job's log. The option `--keep DIR` keeps the log.",
     ),
     "CommandEndedError": Trouble(
         "The command passed to `consume --exec` ended before `consume` had read the stream.",
-        "Repair the command. The next run of `consume` redelivers the records that the "
-        "command did not answer.",
+        "Repair the command. The next run of `consume` redelivers the records that got no answer "
+        "from the command.",
     ),
     "CliError": Trouble(
         "A command of `kinesis-spout` failed.",
@@ -772,17 +754,17 @@ ERRORS = {
         "Records expired before the job read them, because the job was stopped or too slow for "
         "longer than the stream's retention. The job also raises this error if Kinesis no longer "
         "lists a shard that has unread records.",
-        "Raise the retention of the stream. To accept the loss, set "
-        "[`failOnDataLoss`](options.md) to `false`. The log then names the lost records.",
+        "Raise the stream's retention. To accept the loss, set [`failOnDataLoss`](options.md) to "
+        "`false`. The log then names the lost records.",
     ),
     "DeadLetterError": Trouble(
         "The dead letters of a batch could not be written to their sink. No record of the batch is "
         "acked.",
-        "Repair the sink of the dead letters and start the query again. The query redelivers "
-        "the records of the batch.",
+        "Repair the dead-letter sink and start the query again. The query redelivers the batch's "
+        "records.",
     ),
     "EmbeddedZookeeperError": Trouble(
-        "The embedded ZooKeeper cannot run, because Java or the jars of PySpark are missing, its "
+        "The embedded ZooKeeper cannot run, because Java or PySpark's jars are missing, its "
         "directory cannot be written, or another process uses the directory.",
         "Install Java 17 or newer, and use a separate directory on each machine. Alternatively, "
         "set the option `zookeeper` to the address of a ZooKeeper server.",
@@ -790,7 +772,7 @@ ERRORS = {
     "ExhaustedRecordError": Trouble(
         "A record used up its retries or was rejected, while `on_exhausted` is `stop`. No record "
         "of the batch is acked.",
-        "Correct the function of the job. To store such records as dead letters instead, use "
+        "Correct the job's function. To store such records as dead letters instead, use "
         '`tracked(on_exhausted="dead_letter", dead_letter=...)`.',
     ),
     "ExpiredIteratorError": Trouble(
@@ -805,20 +787,20 @@ ERRORS = {
         "Nothing needs to be done: the `with` block catches the error.",
     ),
     "FakeKinesisError": Trouble(
-        "`FakeKinesisError` is the root of the errors that FakeKinesis raises on purpose.",
+        "`FakeKinesisError` is the base class of the errors that FakeKinesis raises on purpose.",
         "Follow the remedy of `ServiceError` or `TransportFaultError`.",
     ),
     "FunctionError": Trouble(
-        "The function of a batch raised an error that Spark cannot pass on. The error is not an "
+        "A batch's function raised an error that Spark cannot pass on. The error is not an "
         "`Exception` (for example `SystemExit`), or its text cannot be sent to Java.",
-        "Correct the function of the batch. The message names the error of the function, and "
-        "the log shows the traceback.",
+        "Correct the batch's function. The message names its error, and the log shows the "
+        "traceback.",
     ),
     "IllegalAckerEventError": Trouble(
         "A tuple was acked or failed twice, an emission got two outcomes in one `with` block, or "
         "a root does not belong to this acker. The acker changed nothing.",
-        "Ack or fail each tuple and emission once. Anchor a tuple only to parts of emissions of "
-        "one spout.",
+        "Ack or fail each tuple and emission once. Anchor a tuple only to parts of one spout's "
+        "emissions.",
     ),
     "IllegalTrackerEventError": Trouble(
         "A record was acked or failed although its state does not allow this event. The "
@@ -827,7 +809,7 @@ ERRORS = {
         "shard, the sequence number and the state.",
     ),
     "InvalidPositionError": Trouble(
-        "The text of a position is not valid, for example in `startingPosition`.",
+        "A position is not valid, for example in `startingPosition`.",
         "Use `LATEST`, `TRIM_HORIZON`, an ISO time, `-2h`, `AT:<sequence>` or `AFTER:<sequence>` "
         "in [`startingPosition`](options.md).",
     ),
@@ -836,13 +818,13 @@ ERRORS = {
         "Copy the decimal sequence number from the record or from `kinesis-spout shards`.",
     ),
     "InvalidStoreSettingError": Trouble(
-        "The connect string of ZooKeeper, or the name of an application, stream or root, is not "
-        "valid in ZooKeeper.",
+        "ZooKeeper's connect string is not valid, or the name of an application, stream or root is "
+        "not valid in ZooKeeper.",
         "Correct the option `zookeeper`, `applicationName`, `streamName` or `zookeeperRoot` "
         "([options](options.md)).",
     ),
     "KinesisError": Trouble(
-        "`KinesisError` is the root of the errors of `kinesis_spout` and `spark_job`. The "
+        "`KinesisError` is the base class of the errors of `kinesis_spout` and `spark_job`. The "
         "attribute `retryable` is true for a transient error.",
         "Catch `KinesisError` to catch every error of `kinesis_spout` and `spark_job`.",
     ),
@@ -852,13 +834,13 @@ ERRORS = {
         "at once, because a retry cannot help.",
     ),
     "MalformedResponseError": Trouble(
-        "A response is not a valid response of Kinesis. The endpoint is not Kinesis, or a proxy "
+        "A response is not one that Kinesis would send. The endpoint is not Kinesis, or a proxy "
         "changes responses.",
         "Check the option `endpointUrl`, and the proxy between the job and Kinesis.",
     ),
     "MigrationError": Trouble(
-        "`kinesis-spout import` cannot read the state of the other consumer, or this state has "
-        "no position for a shard. `import` changed nothing.",
+        "`kinesis-spout import` cannot read the other consumer's state, or this state has no "
+        "position for a shard. `import` changed nothing.",
         "Follow the remedy in the message, for example pass `--at`.",
     ),
     "MissingExtraError": Trouble(
@@ -872,31 +854,29 @@ ERRORS = {
         "`breaker_failures` sets the number of failures after which the spout stops.",
     ),
     "NotListerError": Trouble(
-        "Another task of the spout took over the listing of the shards. This task wrote no "
-        "list of shards.",
+        "Another task of the spout took over the listing of the shards. This task wrote no list of "
+        "shards.",
         "Nothing needs to be done: the task keeps its share of the shards, and continues.",
     ),
     "OwnedByAnotherError": Trouble(
-        "Another process runs the application of the same name. The message of the error "
-        "names this process.",
+        "Another process is running the application. The error message names this process.",
         "Stop the process that the message names, or use another `applicationName`. The option "
-        "[`ownerWait`](options.md) sets how long a new job waits until the previous job has "
-        "ended.",
+        "[`ownerWait`](options.md) sets how long a new job waits for the previous job to end.",
     ),
     "PayloadError": Trouble(
-        "A scheme (decoder) of your own raised this error in its method `read`, because it "
-        "cannot decode the payload.",
-        "Nothing needs to be done: the record counts as malformed, with the reason of this error.",
+        "Your own scheme (decoder) raised this error in its method `read`, because it cannot "
+        "decode the payload.",
+        "Nothing needs to be done: the record counts as malformed, with this error's reason.",
     ),
     "PlanClosedError": Trouble(
         "A Spark task finished after its batch had ended. Spark had given up the task, or a new "
         "driver had taken over.",
-        "Nothing needs to be done: a later batch redelivers the records of the task.",
+        "Nothing needs to be done: a later batch redelivers the task's records.",
     ),
     "TaskLogError": Trouble(
         "Another process changed or removed the log that a Spark task published in ZooKeeper. "
         "Nothing was appended to the log.",
-        "Start the query again. The query redelivers the records of a removed log. If the error "
+        "Start the query again. The query redelivers a removed log's records. If the error "
         "returns, remove the damaged znodes in `batches/<planId>`. A later batch then redelivers "
         "the records.",
     ),
@@ -907,12 +887,12 @@ ERRORS = {
         "`kinesis-spout reset`.",
     ),
     "SchemeDefinitionError": Trouble(
-        "The schema of a scheme (decoder) is not valid, or the scheme does not support it.",
-        "Correct the schema of the scheme. The page [schemes](api/schemes.md) names the "
-        "supported types.",
+        "The schema passed to a scheme (decoder) is not valid, or the scheme does not support it.",
+        "Correct the scheme's schema. The page [schemes](api/schemes.md) names the supported "
+        "types.",
     ),
     "SchemeError": Trouble(
-        "`SchemeError` is the root of the errors of the package `scheme`.",
+        "`SchemeError` is the base class of the errors of the package `scheme`.",
         "Catch `SchemeError` to catch every error of the package `scheme`.",
     ),
     "SchemeUnavailableError": Trouble(
@@ -924,16 +904,16 @@ ERRORS = {
     "ServiceError": Trouble(
         "FakeKinesis returned an error response, as Kinesis would. The attribute `code` is an "
         "error code of the Kinesis API reference.",
-        "Correct the request of your test, or expect the error in your test.",
+        "Correct your test's request, or expect the error in your test.",
     ),
     "ServiceUnavailableError": Trouble(
         "Kinesis did not respond for a minute, returned an internal error for a minute, or is "
         "still creating the stream.",
-        "Check the network and the endpoint of Kinesis. Then start the query again.",
+        "Check the network and the Kinesis endpoint. Then start the query again.",
     ),
     "ShardNotFoundError": Trouble(
         "The stream exists, but the requested shard has expired or belongs to another stream.",
-        "List the shards of the stream with `kinesis-spout shards STREAM`.",
+        "List the stream's shards with `kinesis-spout shards STREAM`.",
     ),
     "SpoutClosedError": Trouble(
         "A method was called on a spout that is not open.",
@@ -943,7 +923,7 @@ ERRORS = {
         "Another process took over the application after the ZooKeeper session of this process "
         "expired. This process stores no more outcomes.",
         "To continue with this process, stop the other process and restart this process. If your "
-        "process often pauses for long, raise [`zookeeperSessionTimeout`](options.md).",
+        "process often pauses for a long time, raise [`zookeeperSessionTimeout`](options.md).",
     ),
     "SubscriptionInUseError": Trouble(
         "The enhanced fan-out consumer has another subscription to the shard, or subscribed to "
@@ -952,11 +932,11 @@ ERRORS = {
         "application [its own consumer](../guides/enhanced-fan-out.md).",
     ),
     "SparkConnectError": Trouble(
-        "`source.tracked(...)` was used in a session of Spark Connect.",
+        "`source.tracked(...)` was used in a Spark Connect session.",
         "Run the query in its own Spark session ([Spark Connect](../guides/spark-connect.md)).",
     ),
     "StateError": Trouble(
-        "`StateError` is the root of the errors of the package `state`. The attribute "
+        "`StateError` is the base class of the errors of the package `state`. The attribute "
         "`retryable` is true for a transient error.",
         "Catch `StateError` to catch every error of the package `state`.",
     ),
@@ -967,14 +947,13 @@ ERRORS = {
     ),
     "StaleCredentialsError": Trouble(
         "AWS refuses the credentials of a running job, although AWS accepted them before. The "
-        "credentials were replaced, or have expired. The job waits, and looks up its credentials "
-        "at each attempt.",
-        "Put new credentials in the place from which the job reads its credentials.",
+        "credentials were replaced, or have expired. The job keeps trying, and looks up its "
+        "credentials at each attempt.",
+        "Put new credentials where the job reads them.",
     ),
     "StillThrottledError": Trouble(
         "Kinesis has throttled the reads of a shard for minutes, because other consumers use up "
-        "the read limits of the shard. A spout waits without limit, unless `give_up_after_s` is "
-        "set.",
+        "the shard's read limits. A spout waits without limit, unless `give_up_after_s` is set.",
         "Lower [`readsPerSecond`](options.md), move other consumers to enhanced fan-out, or add "
         "shards to the stream.",
     ),
@@ -984,9 +963,9 @@ ERRORS = {
         "`kinesis-spout reset`.",
     ),
     "StoreAccessError": Trouble(
-        "ZooKeeper refuses the connection or the access to a znode, because of the certificate, "
-        "the identity or the permissions of the client.",
-        "Correct the option that the message names, or correct the ACL of the znode "
+        "ZooKeeper refuses the connection or the access to a znode, because of the client's "
+        "certificate, identity or permissions.",
+        "Correct the option that the message names, or correct the znode's ACL "
         "([Security](../guides/security.md)).",
     ),
     "StoreUnavailableError": Trouble(
@@ -1018,7 +997,7 @@ ERRORS = {
     "KeyThrottledError": Trouble(
         "KMS throttles the requests for the stream's KMS key in the whole account. A job waits "
         "and retries the request.",
-        "Raise the account's quota of KMS requests, or use the KMS key less.",
+        "Raise the account's quota for KMS requests, or use the KMS key less.",
     ),
     "ThrottledError": Trouble(
         "A limit of the shard, the account or KMS was exceeded. A job waits and retries the "
@@ -1026,8 +1005,7 @@ ERRORS = {
         "If the error persists, follow the remedy of `StillThrottledError`.",
     ),
     "TransportFaultError": Trouble(
-        "FakeKinesis dropped a connection, because the fault plan of your test contains this "
-        "fault.",
+        "FakeKinesis dropped a connection, because your test's fault plan contains this fault.",
         "Expect this error in your test.",
     ),
     "UnreadableRecordError": Trouble(
@@ -1037,9 +1015,9 @@ ERRORS = {
         "command in the message.",
     ),
     "UnwritableRecordError": Trouble(
-        "A row that was to be written to a stream has no data, is too large, or has an invalid "
-        "key. No row of the same Arrow batch was put on the stream. The rows of earlier Arrow "
-        "batches were put.",
+        "A row to be written to a stream has no data, is too large, or has an invalid key. No row "
+        "of the same Arrow batch was put on the stream. The rows of earlier Arrow batches were "
+        "put.",
         "Correct the row, which the message names.",
     ),
 }
@@ -1264,8 +1242,8 @@ POLICIES = (
     ),
     Policy(
         "Put records",
-        "`kinesis-spout produce`, for `kinesis-spout redrive` on the stream to which records "
-        "return, and for `DeadLetter.to_stream` on the stream of dead letters",
+        "`kinesis-spout produce`, for `kinesis-spout redrive` on the stream that records return "
+        "to, and for `DeadLetter.to_stream` on the stream of dead letters",
         PERMISSIONS[Use.PRODUCE].operations,
         "kms:GenerateDataKey",
     ),
@@ -1290,10 +1268,10 @@ FAILPOINTS = {
     "plan-created": "The plan of the batch is in ZooKeeper. Spark does not know this plan yet.",
     "plan-logged": "Spark wrote the plan's id to its offset log. No task has started.",
     "log-appended": "A task added the records that it read to its log. The task has not passed "
-    "these rows to Spark yet.",
+    "their rows to Spark yet.",
     "log-sealed": "A task completed its log. The task has not passed its last rows to Spark yet.",
-    "report-opened": "The report of a batch of a tracked query is open. The function of the batch "
-    "has not run.",
+    "report-opened": "The report of a batch of a tracked query is open. The batch's function has "
+    "not run.",
     "sink-written": "`kinesis-spout run` wrote the rows of a batch to its sink. Spark has not "
     "committed the batch.",
     "dead-letters-written": "The dead letters of a batch are written. The report of the batch is "

@@ -67,14 +67,14 @@ _ITEMS, _COUNT, _PLACE, _PART = "_acker_items", "_acker_count", "_acker_place", 
 
 
 def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
-    """Start to track the rows of a batch, or of a frame derived from `batch.df`.
+    """Start tracking the rows of a batch, or of a frame derived from `batch.df`.
 
-    Such a frame must have one row per record, and its `messageId`. Every record of `batch.df` must
-    be in it, except those that have failed when `settle` is called. Rows that the frame has lost or
-    doubled before count as lost or doubled. Runs no job.
+    Such a frame must have one row per record, with its `messageId`. Every record of `batch.df` must
+    be in the frame, except records that have failed by the time `settle` is called. Rows that the
+    frame has already lost or duplicated count as lost or duplicated. Runs no job.
 
-    Raises RuntimeError outside of a tracked batch's function, and `AckerError` for a frame that has
-    no `messageId`, or that is anchored already.
+    Raises RuntimeError outside a tracked batch's function, and `AckerError` for a frame without a
+    `messageId` or a frame that is already anchored.
     """
     run = current_run("anchor")
     df = batch_or_df if isinstance(batch_or_df, DataFrame) else batch_or_df.df
@@ -95,10 +95,10 @@ def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
 
 
 def split(df: DataFrame, column: Column | str, into: str) -> DataFrame:
-    """One row for each element of an array, in column `into`. All other columns stay.
+    """Return one row for each element of an array, in column `into`. All other columns stay.
 
-    Like `explode`, but tracked. A row whose array is empty or NULL is dropped on purpose: its
-    record does not fail. Raises `AckerError` for a column that is not an array.
+    Like `explode`, but tracked. A row with an empty or NULL array is dropped on purpose: its record
+    does not fail. Raises `AckerError` for a column that is not an array.
     """
     run = current_run("split", df)
     items = F.col(column) if isinstance(column, str) else column
@@ -118,9 +118,10 @@ def split(df: DataFrame, column: Column | str, into: str) -> DataFrame:
 
 
 def filter(df: DataFrame, condition: Column | str) -> DataFrame:  # noqa: A001  # Spark's own name for it
-    """The rows that meet the condition. The others are dropped on purpose.
+    """Return the rows that meet the condition. The other rows are dropped on purpose.
 
-    Dropping a row here does not fail its record. A row for which the condition is NULL is dropped.
+    Dropping a row here does not fail its record. A row is also dropped if the condition is NULL for
+    it.
     """
     run = current_run("filter", df)
     met = F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))  # noqa: FBT003  # Spark's
@@ -132,14 +133,12 @@ def filter(df: DataFrame, condition: Column | str) -> DataFrame:  # noqa: A001  
 def branch(df: DataFrame, n: int) -> list[DataFrame]:
     """Return the same rows `n` times, for `n` different sinks.
 
-    A record is processed when its rows have arrived on all branches. Raises `AckerError` if `n` is
+    A record is processed once its rows have arrived on all branches. Raises `AckerError` if `n` is
     below 1.
     """
     run = current_run("branch", df)
     if n < 1:
-        raise AckerError(
-            f"acker.branch was called for {n} branches", "pass a number of branches of at least 1"
-        )
+        raise AckerError(f"acker.branch was called for {n} branches", "pass at least 1")
     site = run.next_site()
     return [with_child_anchors(df, site, F.lit(i), F.lit(n)) for i in range(n)]
 
@@ -149,9 +148,10 @@ def merge(
 ) -> DataFrame:
     """`df.groupBy(keys).agg(aggregates)`, tracked.
 
-    A row of the result stands for all records of its group. If one of them fails, the row is not
-    written, and the other records of the group fail too. Without keys, all rows become one. Raises
-    `AckerError` for a key that has a different value each time it is computed, like `rand()`.
+    Each resulting row stands for all records of its group. If one of these records fails, the row
+    is not written, and the group's other records fail too. Without keys, all rows become one.
+    Raises `AckerError` for a key that has a different value each time it is computed, such as
+    `rand()`.
     """
     run = current_run("merge", df)
     by = [keys] if isinstance(keys, str | Column) else list(keys)
@@ -168,8 +168,8 @@ def merge(
 
 
 def unanchored(df: DataFrame) -> DataFrame:
-    """Return the same rows, no longer tracked: losing or doubling them fails no record. Their
-    `_anchor` is NULL.
+    """Return the same rows, no longer tracked: if they are lost or duplicated, no record fails.
+    Their `_anchor` is NULL.
     """
     run = current_run("unanchored", df)
     run.drops.append(anchors(run.repeatable(df)))
@@ -177,17 +177,17 @@ def unanchored(df: DataFrame) -> DataFrame:
 
 
 def settle(*sinks: tuple[DataFrame, Write]) -> None:
-    """Check all rows, fail the records with lost or doubled rows, then write every sink.
+    """Check all rows, fail the records with lost or duplicated rows, then write every sink.
 
-    Call it once per batch, at the end of the function. Each sink is a pair of a frame and a
-    function that writes it. The function gets the frame without `_anchor`, and without the rows
-    that were derived from failed records. It is called for a frame without rows too. Its first
-    action on the frame must read all rows, as `frame.write` does. `isEmpty` and `take` do not read
-    all of them, and `foreachPartition` and `rdd` are not observed.
+    Call `settle` once per batch, at the end of the function. Each sink is a pair of a frame and a
+    function that writes the frame. The function gets the frame without `_anchor`, and without rows
+    derived from failed records. It is also called for an empty frame. Its first action on the frame
+    must read all rows, as `frame.write` does. `isEmpty` and `take` do not read all rows, and
+    `foreachPartition` and `rdd` are not observed.
 
     Blocks until all sinks are written. Raises `AckerError`, which fails the batch, if a frame has
-    lost its anchors or rows carry anchors of another batch; nothing is written then. Raises it also
-    if a sink's function did not write what was checked.
+    lost its anchors or if rows have another batch's anchors; nothing is written then. Also raises
+    `AckerError` if a sink's function did not write what was checked.
     """
     run = current_run("settle")
     batch = current_batch()

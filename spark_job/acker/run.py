@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class AckerError(KinesisError):
-    """The acker was used in a way that it cannot check, or a sink did not write what was checked.
+    """The acker was used in a way that it cannot check, or a sink did not write what the acker had
+    checked.
 
-    The batch fails, and nothing of it is acked.
+    The batch fails, and none of its records are acked.
     """
 
 

@@ -189,8 +189,8 @@ def complete_listing(client: KinesisClient, clock: Clock) -> tuple[ShardInfo, ..
             clock.sleep(_LIST_AGAIN_S)
     else:
         log.warning(
-            "%s has no listed open shard for the hash keys %d to %d. Records of a shard that is "
-            "not listed are not read",
+            "%s lists no open shard for the hash keys %d to %d. Records of an unlisted shard are "
+            "not read",
             client.where,
             *holes[0],
         )
@@ -288,9 +288,7 @@ class RangeFeed:
         self._lapse.note(page)
         if self._lapse.lapsed_ms is not None:
             self._lapse = ExpiryDetector(None, None, self._range.start)
-            self._report(
-                "records after the starting position expired before the task read the records"
-            )
+            self._report("records after the starting position expired before the task read them")
         if page.gone:
             self.is_done = True
             if self._range.covered_ms is not None or self._awaits_start:

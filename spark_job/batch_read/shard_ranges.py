@@ -164,7 +164,7 @@ def _range(
     begins, ends = start.pin(pin.latest_ms), end.pin(pin.latest_ms)
     if not _is_before(begins, ends):
         raise ConfigError(
-            f"the end of the read of shard {shard.shard_id}, {end.text}, is before its start, "
+            f"the read of shard {shard.shard_id} would end at {end.text}, before its start, "
             f"{start.text}",
             "use an endingPosition that is at or after startingPosition",
         )

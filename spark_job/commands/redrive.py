@@ -96,7 +96,7 @@ def redrive(
         metavar="KEY=VALUE",
     ),
     dry_run: bool = option(
-        "Count the dead letters by reason, and put nothing.", "--dry-run", default=False
+        "Count the dead letters by reason, without putting them.", "--dry-run", default=False
     ),
     yes: bool = option(
         "Put the records without asking for confirmation.", "--yes", "-y", default=False

@@ -98,26 +98,25 @@ def run(
         panel=STREAM,
     ),
     option: list[str] | None = option(
-        "Set another reader option, like maxRecordsPerShard=5000. Repeatable.",
+        "Set any other reader option, such as maxRecordsPerShard=5000. Repeatable.",
         panel=STREAM,
         metavar="KEY=VALUE",
     ),
-    sink: Sink = option("Sink to which the rows are written.", default=Sink.CONSOLE, panel=WRITE),
-    path: str | None = option("Directory to which the parquet or json sink writes.", panel=WRITE),
+    sink: Sink = option("Sink that receives the rows.", default=Sink.CONSOLE, panel=WRITE),
+    path: str | None = option("Directory that the parquet or json sink writes to.", panel=WRITE),
     process: str | None = option(
-        "Apply this function to each batch. The function takes a DataFrame and returns a "
-        "DataFrame. The current directory is searched first for the module. With --process, each "
-        "batch is written to a directory of its own, so a replay of the batch replaces the "
-        "directory.",
+        "Apply this function to each batch. The function takes and returns a DataFrame. The "
+        "current directory is searched first for the module. With --process, each batch is written "
+        "to its own directory, which a replay of the batch replaces.",
         panel=WRITE,
         metavar="MODULE:FUNCTION",
     ),
     checkpoint_location: str | None = option(
         "Spark's checkpoint location for the query (default: PATH/_checkpoint).", panel=WRITE
     ),
-    trigger: str | None = option('Time between batches, e.g. "5 seconds".', panel=PANEL),
+    trigger: str | None = option('Time between batches, such as "5 seconds".', panel=PANEL),
     available_now: bool = option(
-        "Read the records that the stream contains at the start, then exit.",
+        "Read all records already on the stream, then exit.",
         "--available-now",
         default=False,
         panel=PANEL,
@@ -145,7 +144,7 @@ def run(
         )
     if trigger is not None and available_now:
         raise typer.BadParameter(
-            "--trigger does not apply to --available-now; omit --trigger",
+            "--trigger cannot be combined with --available-now; omit --trigger",
             param_hint="--trigger",
         )
     named: dict[str, Any] = {
@@ -329,7 +328,7 @@ def refuse_hidden_files(spark: SparkSession, path: str, *, in_batches: bool) -> 
         raise ConfigError.about(
             "--path",
             f" is {path!r}, which contains files of a run {earlier} --process, so readers would "
-            "see only the files of one of the two runs",
+            "see only one run's files",
             "choose another directory",
         )
 

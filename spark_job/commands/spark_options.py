@@ -8,9 +8,5 @@ PANEL = "Spark"
 MASTER = option(
     "Spark master (default: from Spark's configuration, otherwise local[*]).", panel=PANEL
 )
-CONF = option(
-    "Set a property of Spark's configuration. Repeatable.", metavar="KEY=VALUE", panel=PANEL
-)
-LOG_FILE = option(
-    "File to which Spark's log is written.", default=Path("kinesis-spout.log"), panel=PANEL
-)
+CONF = option("Set a Spark configuration property. Repeatable.", metavar="KEY=VALUE", panel=PANEL)
+LOG_FILE = option("File to write Spark's log to.", default=Path("kinesis-spout.log"), panel=PANEL)

@@ -60,8 +60,8 @@ def spark_session(
     except (PySparkException, OSError) as exc:
         raise CliError(
             f"Spark cannot start: {failure_sentence(str(exc)).rstrip('.')}",
-            "check that JAVA_HOME or the PATH leads to Java 17 or newer, and check the values of "
-            "--conf; Spark's log contains the error message of Java",
+            "check that JAVA_HOME or the PATH leads to Java 17 or newer, and check the --conf "
+            "values; Spark's log contains Java's error message",
         ) from exc
     except Py4JError as exc:
         named = settings.get("spark.master", None) or "of Spark's configuration"

@@ -45,11 +45,11 @@ log = logging.getLogger("kinesis_spout")
 
 
 class DeadLetterError(KinesisError):
-    """The dead letters of a plan could not be written. Nothing of its batch may be acked."""
+    """A plan's dead letters could not be written. No record of its batch may be acked."""
 
 
 class LetterSink(Protocol):
-    """The sink of a DeadLetter, one class per kind. `str()` names the place, without secrets."""
+    """A DeadLetter's sink, one class per kind. `str()` names the destination, without secrets."""
 
     def write(self, letters: DataFrame, *, plan_id: str) -> None:
         """Write all letters of a plan. Blocks. May raise any exception."""
@@ -60,7 +60,7 @@ class LetterSink(Protocol):
         del spark  # most sinks show it only at a letter
 
     def without_secrets(self, text: str) -> str:
-        """The text of an error with the sink's secrets masked; as it is where none can be in it."""
+        """An error's text with the sink's secrets masked; unchanged if it cannot contain any."""
         return text
 
 
@@ -81,20 +81,20 @@ class _FunctionSink(LetterSink):
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class DeadLetter:
-    """A place for dead letters: files or a table through any Spark writer, another Kinesis stream
-    (`to_stream`), or a function (`to`). It is frozen, and picklable if its function is. It does no
+    """A destination for dead letters: files or a table through any Spark writer, another Kinesis
+    stream (`to_stream`), or a function (`to`). Frozen, and picklable if its function is. Does no
     I/O until `write`.
 
     `DeadLetter(format, path=..., **options)` writes with
     `DataFrame.write.format(format).options(**options)`:
 
-    - parquet, orc, avro and json, with a `path`: the letters of a plan go to the directory
-      `path/plan=<plan>/` in mode overwrite, so a repeated plan replaces its letters. json holds the
-      payload in base64. csv, text and xml cannot hold bytes, and are refused.
-    - delta: the rows of the plan are replaced, by `replaceWhere` on a column `plan` that partitions
-      the table.
+    - parquet, orc, avro and json, with a `path`: a plan's letters go to the directory
+      `path/plan=<plan>/` in mode overwrite, so a repeated plan replaces its letters. json contains
+      the payload in base64. csv, text and xml cannot contain bytes, and are refused.
+    - delta: the plan's rows are replaced, by `replaceWhere` on a column `plan` that partitions the
+      table.
     - any other format (jdbc, kafka, iceberg, ...): mode append, at least once. kafka needs a column
-      `value`; use a function for it.
+      `value`, so use a function for kafka.
 
     Raises `kinesis_spout.errors.ConfigError` at once for a setting that cannot work.
     """
@@ -106,35 +106,35 @@ class DeadLetter:
 
     @classmethod
     def to_stream(cls, stream: str, *, payload_only: bool = False, **aws: Any) -> DeadLetter:
-        """Put the letters on another Kinesis stream, given by its name or ARN.
+        """Put the letters on another Kinesis stream, given by name or ARN.
 
-        The executors put them, under the records' partition keys. At least once: a repeated plan or
-        Spark task puts its letters again.
+        The executors put the letters, with the records' partition keys. Delivery is at least once:
+        a repeated plan or Spark task puts its letters again.
 
         A value is a JSON object with the letter's columns. Times are ISO 8601 in UTC, and `data` is
-        base64 (null if the record was gone from the stream). A letter that does not fit into one
-        record of 1 MiB, which every stream takes, is split into several, with the members `part`
-        (from 1) and `parts`. With `payload_only` the value is the bare payload without the rest of
-        the letter; a letter without a payload, or with a larger one than the stream takes, is a
-        JSON object even then, or several.
+        base64 (null if the record was gone from the stream). A letter that does not fit into a
+        record of 1 MiB, which every stream accepts, is split into several records, with the members
+        `part` (from 1) and `parts`. With `payload_only`, the value is only the payload; but a
+        letter without a payload, or with a payload larger than the stream accepts, is still written
+        as one or several JSON objects.
 
-        `aws` takes the fields of `kinesis_spout.config.AwsConfig`: region, endpoint_url, profile,
+        `aws` accepts the fields of `kinesis_spout.config.AwsConfig`: region, endpoint_url, profile,
         access_key_id, secret_access_key, session_token, role_arn, role_external_id,
-        role_session_name. Needs kinesis:PutRecords on the stream, and
-        kinesis:DescribeStreamSummary if `payload_only` puts a payload above 1 MiB. With the
-        latter, the first batch of a query fails if the stream does not exist. Raises
-        `kinesis_spout.errors.ConfigError` at once for a bad argument.
+        role_session_name. Needs kinesis:PutRecords on the stream, and kinesis:DescribeStreamSummary
+        if `payload_only` puts a payload larger than 1 MiB. With the latter permission, a query's
+        first batch fails if the stream does not exist. Raises `kinesis_spout.errors.ConfigError` at
+        once for a bad argument.
         """
         return cls._of(StreamSink.of(stream, payload_only=payload_only, aws=aws))
 
     @classmethod
     def to(cls, function: Callable[[list[Letter]], object]) -> DeadLetter:
-        """Call `function` on the driver with lists of at most 500 letters, and of at most 32 MiB of
-        payload unless one letter alone has more.
+        """Call `function` on the driver with lists of at most 500 letters and 32 MiB of payload
+        (more if a single letter is larger).
 
-        It is not called if there are no letters. At least once: a repeated plan brings its letters
-        again, with the same `message_id`. An exception of the function fails the batch. The driver
-        holds one Spark partition of letters in memory at a time.
+        Without letters, the function is not called. Delivery is at least once: a repeated plan
+        delivers its letters again, with the same `message_id`. An exception in the function fails
+        the batch. The driver keeps one Spark partition of letters in memory at a time.
         """
         check_function("argument function of DeadLetter.to(...)", function, takes=["a list"])
         return cls._of(_FunctionSink(function))
@@ -149,8 +149,8 @@ class DeadLetter:
         return f"DeadLetter({self.sink})"
 
     def check(self, spark: SparkSession) -> None:
-        """Raise `DeadLetterError` if the place cannot take letters: a format that Spark does not
-        find, or a stream that does not exist. Blocks on one request at most.
+        """Raise `DeadLetterError` if letters cannot be written: Spark does not find the format, or
+        the stream does not exist. Blocks on one request at most.
         """
         try:
             self.sink.check(spark)
@@ -163,10 +163,10 @@ class DeadLetter:
             ) from error
 
     def write(self, letters: DataFrame, *, plan_id: str) -> None:
-        """Write all letters of a plan. Blocks until they are written.
+        """Write all the letters of a plan. Blocks until they are written.
 
         `letters` has the columns of `LETTER_DDL`; other columns are left out. If the plan was
-        written before, call this also with an empty frame, so that the earlier letters are
+        written before, call `write` even with an empty frame, so that the earlier letters are
         replaced. Raises `DeadLetterError`.
         """
         try:
@@ -176,7 +176,7 @@ class DeadLetter:
             raise DeadLetterError(
                 f"the dead letters of batch {plan_id} cannot be written to {self.sink} "
                 f"({self._cause(error)}), so no record of the batch is acked",
-                "repair the sink of the dead letters, and start the query again",
+                "repair the dead-letter sink, and start the query again",
             ) from error
 
     def _cause(self, error: BaseException) -> str:
@@ -216,8 +216,8 @@ class WriterSink(LetterSink):
         """Check the arguments. Raises `ConfigError`."""
         if not isinstance(format, str) or not _FORMAT.fullmatch(format):
             raise ConfigError(
-                f"DeadLetter: {format!r} is not a format of a Spark writer",
-                "use a format of Spark, such as parquet, json, delta or jdbc",
+                f"DeadLetter: {format!r} is not a Spark writer's format",
+                "use a Spark format, such as parquet, json, delta or jdbc",
             )
         if format.lower() in _NO_BYTES:
             raise ConfigError(
@@ -227,7 +227,7 @@ class WriterSink(LetterSink):
         if path is not None and (not isinstance(path, str) or not path.strip()):
             raise ConfigError(
                 "DeadLetter: path is empty or not a string",
-                "set path to a directory, like s3a://bucket/dead or /data/dead",
+                "set path to a directory, such as s3a://bucket/dead or /data/dead",
             )
         if path is None and format.lower() in FILE_FORMATS:
             raise ConfigError(
@@ -237,7 +237,7 @@ class WriterSink(LetterSink):
         for name, value in options.items():
             if name.lower() in _RESERVED:
                 raise ConfigError(
-                    f"DeadLetter: option {name} cannot be set, because DeadLetter sets this option",
+                    f"DeadLetter: option {name} cannot be set, because DeadLetter sets it",
                     "omit it",
                 )
             if not isinstance(value, str | int | float):

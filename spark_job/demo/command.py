@@ -30,16 +30,19 @@ def demo(
     *,
     records: int = option("Number of flights to put.", default=10_000, min=1, max=TOTAL),
     directory: Path | None = option("Keep all files in this new directory.", file_okay=False),
-    keep: bool = option("Keep the temporary directory of the demo, even if no record is lost."),
+    keep: bool = option("Keep the demo's temporary directory even if no record is lost."),
     kill: bool = option(
-        "Kill the Spark job (kill -9) while it writes, and start the job again.",
+        "Kill the Spark job (kill -9) while it is writing, and start it again.",
         "--kill/--no-kill",
         default=True,
     ),
     faults: bool = option(
-        "Let the job fail each record of a cancelled flight, so that the record is dead-lettered."
+        "Make the job fail every record of a cancelled flight, so that these records are "
+        "dead-lettered."
     ),
-    check: bool = option("Check the output of an earlier demo in --directory, without a new demo."),
+    check: bool = option(
+        "Check an earlier demo's output in --directory, without running a new demo."
+    ),
     as_json: bool = option("Print only one JSON object on stdout.", "--json"),
 ) -> None:
     """Kill a Spark job that reads real flights from a local Kinesis: no record is lost.
@@ -74,8 +77,8 @@ def _run(place: Path, console: Console, records: int, *, kill: bool, faults: boo
     console.print("\n[bold cyan]From Kinesis to Spark, with checkpoints in ZooKeeper[/]\n")
     console.print(
         f"{records:,} of the {TOTAL:,} flights that left New York in 2013 go to a local Kinesis. "
-        f"A Spark job writes them as Parquet files{', and is killed while it writes' * kill}.\n"
-        f"{'The function of the job raises an error for every cancelled flight. ' * faults}"
+        f"A Spark job writes them as Parquet files{', and is killed while it is writing' * kill}.\n"
+        f"{'Its function raises an error for every cancelled flight. ' * faults}"
         "Spark needs 10 to 30 seconds to start."
     )
     drilled = run_demo(place, read_flights(records), console, kill=kill, faults=faults)

@@ -68,5 +68,5 @@ def run_demo(
             follow("Resumed job" if kill else "Spark job", len(flights))
 
         return disturbed(
-            world, Drill("demo", "kill a job that writes flights", (act,), is_cold=True)
+            world, Drill("demo", "kill a job that is writing flights", (act,), is_cold=True)
         )

@@ -142,16 +142,16 @@ class Backlog:
         left = []
         if unread := self._unread(self.run):
             log.warning(
-                "the AvailableNow run ends because maxSearchTime has passed. The run has not read "
-                "all records from before its start in these shards or their child shards: %s",
+                "the AvailableNow run is ending because maxSearchTime has passed. The run has not "
+                "read all records from before its start in these shards or their child shards: %s",
                 ", ".join(unread),
             )
             shards = "1 shard" if len(unread) == 1 else f"{len(unread):,} shards"
             left.append(f"{shards} not read up to the start of the run")
         if queued := self._retries.records():
             log.warning(
-                "the AvailableNow run ends and leaves %d records for the next run to retry. "
-                "Option availableNowRetryWait sets the time that a run waits for retries",
+                "the AvailableNow run is ending and leaves %d records for the next run to retry. "
+                "Option availableNowRetryWait sets how long a run waits for retries",
                 queued,
             )
             left.append(f"{'1 record' if queued == 1 else f'{queued:,} records'} to be retried")

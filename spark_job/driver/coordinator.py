@@ -204,8 +204,8 @@ class Coordinator:
                 f"Spark's checkpoint refers to batch {plan_id}, but ZooKeeper has no state of "
                 f"application {application} on stream {stream}; correct applicationName, the "
                 "stream or zookeeper if you have changed one of these options, restore ZooKeeper "
-                "if ZooKeeper lost its data, or give the query a new checkpointLocation if you "
-                "have reset the application"
+                "if it lost its data, or give the query a new checkpointLocation if you have reset "
+                "the application"
             )
         else:
             by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"
@@ -293,7 +293,7 @@ class Coordinator:
         AvailableNow run does not wait for the end of a pause.
         """
         meanwhile = (
-            ("the application is paused, so this AvailableNow run ends")
+            ("the application is paused, so this AvailableNow run is ending")
             if self.is_available_now
             else STANDS_STILL
         )

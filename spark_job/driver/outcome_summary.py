@@ -130,7 +130,8 @@ class OutcomeSummary:
         if self.delivery_limit is not None and delivery_limit is None:
             log.warning(
                 "the job did not report which records of batch %s succeeded or failed. A record "
-                "may kill the job's process. No new records are read until this record is found",
+                "may be killing the job's process. No new records are read until that record is "
+                "found",
                 plan_id,
             )
         if (report := settled.report) is not None:
@@ -151,21 +152,20 @@ class OutcomeSummary:
             log.warning(
                 "batch %s has ended, but the sink read none of its rows, so the batch's records "
                 "are redelivered. The function passed to foreachBatch must read its DataFrame, "
-                "even if the function drops the rows",
+                "even if it drops the rows",
                 plan_id,
             )
         if is_available_now and self._unread >= MAX_UNREAD:
             raise ConfigError(
                 f"the sink read no row of the last {self._unread} batches, so this AvailableNow "
                 f"run of application {self._settings.application} would never end",
-                "let the function of foreachBatch read its frame, even if the function drops "
-                "the rows",
+                "make the foreachBatch function read its DataFrame, even if it drops the rows",
             )
         self._unreported = self._unreported + 1 if settled.unreported else 0
         if settled.unreported:
             log.warning(
                 "batch %s ended, but the job did not report which of its records succeeded or "
-                "failed. The records of the batch are redelivered",
+                "failed. The batch's records are redelivered",
                 plan_id,
             )
         if self._unreported >= MAX_UNREPORTED:

@@ -269,7 +269,7 @@ class QueryDriver:
         for missing in sorted(wanted.keys() - {stream.name for stream in self._streams}):
             application, name = missing.split("/", 1)
             raise ConfigError(
-                f"the batch that Spark repeats contains records of stream {name} (application "
+                f"the batch that Spark is repeating contains records of stream {name} (application "
                 f"{application}, batch {wanted[missing]}), which this query no longer reads",
                 f"run the query with stream {name} until the batch is done, for example with "
                 "trigger(availableNow=True), and then remove the stream",
@@ -326,8 +326,8 @@ class QueryDriver:
             elif was_empty and not self._query.is_of_one:
                 stream.left_out_until_s = now_s + stream.search_ms / 1000
                 log.warning(
-                    "the query lags on stream %s, but Kinesis returned no record of the stream "
-                    "for %s. For the same time, the next batches read only the other streams",
+                    "the query lags on stream %s, but Kinesis has returned none of its records for "
+                    "%s. For just as long, the next batches read only the other streams",
                     stream.settings.label,
                     duration(stream.search_ms),
                 )
@@ -550,7 +550,7 @@ def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(offset, dict) or "format" not in offset:
         raise ConfigError(
             "the checkpoint location belongs to a query of another source, because its newest "
-            "offset names no batch of kinesis-spout",
+            "offset names no kinesis-spout batch",
             f"keep that checkpoint location for the other query, and {_NEW_LOCATION}",
         )
     raise ConfigError(

@@ -133,8 +133,8 @@ class StreamPlans:
         if plan is None and reads:
             # Spark may have repeated the batch without a row (`tasks`).
             log.warning(
-                "a part of batch %s was removed from ZooKeeper, so no outcome of the batch is "
-                "stored. The records of the batch are redelivered",
+                "part of batch %s was removed from ZooKeeper, so none of the batch's outcomes are "
+                "stored. Its records are redelivered",
                 plan_id,
             )
         seen = [] if unreported or plan is None else _seen(results, report, plan_id)
@@ -226,8 +226,8 @@ class StreamPlans:
         plan = self.known(plan_id)
         if plan is None:
             log.warning(
-                "batch %s is no longer in ZooKeeper, so Spark repeats this batch without "
-                "records. Later batches redeliver the unresolved records of the batch",
+                "batch %s is no longer in ZooKeeper, so Spark repeats this batch without records. "
+                "Later batches redeliver the batch's unresolved records",
                 plan_id,
             )
             return {}

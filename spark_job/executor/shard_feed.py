@@ -257,9 +257,9 @@ class ShardFeed:
         """
         if entry.first is None or entry.last is None:
             raise TaskLogError(
-                f"the log of a task contains an entry of {entry.count} records of shard "
-                f"{entry.shard_id} of stream {self._services.settings.stream.name} without their "
-                "sequence numbers, so the batch in ZooKeeper is damaged",
+                f"the batch in ZooKeeper is damaged: a task's log counts {entry.count} records of "
+                f"shard {entry.shard_id} of stream {self._services.settings.stream.name} without "
+                "their sequence numbers",
                 "start the query again",
             )
         found, answers = 0, 0
@@ -304,8 +304,8 @@ class ShardFeed:
         if found != entry.count or first != entry.first:
             report_data_loss(
                 entry.shard_id,
-                f"{found} of the {entry.count} records from {entry.first} to {entry.last} that "
-                "were read before are left",
+                f"only {found} of the {entry.count} records from {entry.first} to {entry.last} "
+                "that were read before are left",
                 self._services.settings,
             )
         self._expiry.follow(entry)
@@ -397,7 +397,7 @@ def read_retries_again(
     if rows != entry.retry_rows:
         report_data_loss(
             entry.shard_id,
-            f"{rows} of the {entry.retry_rows} records that were retried before are left",
+            f"only {rows} of the {entry.retry_rows} records that were retried before are left",
             services.settings,
         )
 

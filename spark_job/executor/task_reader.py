@@ -392,8 +392,8 @@ class TaskLogWriter:
         stored = store.read_log(plan_id, task)
         if stored.log is None and not stored.plan_is_open:
             raise PlanClosedError(
-                f"batch {plan_id} was closed or removed before its task {task} published "
-                "records; the records of the task are redelivered"
+                f"batch {plan_id} was closed or removed before its task {task} published records; "
+                "the task's records are redelivered"
             )
         return cls(store, plan_id, task, stored, max_bytes=max_bytes)
 
@@ -446,12 +446,12 @@ class TaskLogWriter:
         if not stored.plan_is_open and not current.sealed:
             raise PlanClosedError(
                 f"batch {self._plan_id} was closed while its task {self._task} was reading; the "
-                "records of the task are redelivered"
+                "task's records are redelivered"
             )
         if not current.continues(self.log.entries[: self._cursor]):
             raise TaskLogError(
-                f"the log of task {self._task} of batch {self._plan_id} was changed or "
-                "removed while its rows were passed to Spark",
+                f"the log of task {self._task} of batch {self._plan_id} was changed or removed "
+                "while its rows were being passed to Spark",
                 "start the query again",
             )
         log.info(

@@ -141,7 +141,7 @@ class QueryLedger(StreamingQueryListener):
             if not self._has_logged:
                 self._has_logged = True
                 log.exception(
-                    "the metrics of Spark's queries lack a progress report. The queries "
+                    "a progress report is missing from the metrics of Spark's queries. The queries "
                     "continue. Later errors of this kind are not logged"
                 )
 
@@ -235,12 +235,12 @@ def _lag(scope: str, lag_ms: int, age_s: float, retention_ms: int | None) -> dic
 
 
 class QueryMetricsServer(CollectorServer):
-    """Metrics of the session's Kinesis queries, over HTTP. Other sources have none. Port 0 takes a
-    free port. A context manager.
+    """Metrics of the session's Kinesis queries, over HTTP. Queries of other sources have no
+    metrics. Port 0 chooses a free port. A context manager.
 
-    Queries that run already appear with their next report. `max_shards`: with more shards in a
-    report there are no series with the label `shard`; 0 for none ever. The source itself reports at
-    most 100.
+    Queries that are already running appear with their next report. `max_shards`: a report with more
+    shards has no series with the label `shard`; 0 turns these series off. The source itself reports
+    at most 100 shards.
     """
 
     def __init__(
@@ -257,14 +257,14 @@ class QueryMetricsServer(CollectorServer):
         self._listens = False
 
     def collect(self) -> Iterator[Metric]:
-        """What the registry of prometheus_client calls. Thread-safe. Asks nobody: it shows what was
-        reported.
+        """Called by prometheus_client's registry. Thread-safe. Sends no request: it shows what was
+        last reported.
         """
         return families(self._ledger.samples())
 
     def start(self) -> None:
-        """Idempotent. Raises `ConfigError` when the address cannot be bound or the session takes no
-        listener, and `MissingExtraError`.
+        """Start the server. Idempotent. Raises `ConfigError` if the address cannot be bound or the
+        session accepts no listener, and `MissingExtraError`.
         """
         super().start()
         if self._listens:
@@ -279,12 +279,14 @@ class QueryMetricsServer(CollectorServer):
             raise ConfigError(
                 "the Spark session does not accept a StreamingQueryListener, which the metrics "
                 f"need ({failure_sentence(str(exc))})",
-                "serve the metrics in the process of the Spark driver",
+                "serve the metrics in the Spark driver's process",
             ) from exc
         self._listens = True
 
     def close(self) -> None:
-        """Idempotent. Removes the listener; a session that has ended already is no error."""
+        """Stop the server and remove the listener. Idempotent. It is no error if the session has
+        already ended.
+        """
         super().close()
         if self._listens:
             self._listens = False
@@ -292,7 +294,7 @@ class QueryMetricsServer(CollectorServer):
                 self._streams.removeListener(self._ledger)
             except Exception:  # py4j and Connect raise several kinds
                 log.debug(
-                    "the Spark session ended before the listener of the metrics was removed",
+                    "the Spark session ended before the metrics listener was removed",
                     exc_info=True,
                 )
 
@@ -313,7 +315,9 @@ def families(samples: Iterable[MetricSample]) -> Iterator[Metric]:
 def serve(
     spark: SparkSession, port: int, host: str = LOOPBACK, *, max_shards: int = MAX_SHARDS
 ) -> QueryMetricsServer:
-    """Start a `QueryMetricsServer` and return it; the caller closes it. Raises as its `start`."""
+    """Start a `QueryMetricsServer` and return it, for the caller to close. Raises what its `start`
+    does.
+    """
     server = QueryMetricsServer(spark, port, host, max_shards=max_shards)
     server.start()
     return server

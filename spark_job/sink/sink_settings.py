@@ -22,8 +22,8 @@ SINK_OPTIONS: dict[str, Option] = {
     **by_field(
         Option(
             "streamName",
-            "name of the stream to write to. Without `streamName` and `streamArn`, the column "
-            "`streamName` of each row names its stream",
+            "name of the stream to write to. Without `streamName` and `streamArn`, each row's "
+            "column `streamName` names its stream",
             field="stream",
         ),
         Option("streamArn", "ARN of the stream to write to, which also sets the region"),
@@ -79,8 +79,8 @@ class SinkSettings:
         if values["aggregate"] and values["ordering"] == BY_KEY:
             raise ConfigError(
                 "option aggregate=true cannot be combined with ordering=key",
-                "omit option aggregate or option ordering: after a reshard, the records of an "
-                "aggregate are put one by one and lose their order",
+                "omit option aggregate or option ordering: after a reshard, an aggregate's records "
+                "are put one by one and lose their order",
             )
         name, arn = values.pop("stream"), values.pop("stream_arn")
         stream = None if name is None and arn is None else StreamRef.parse(name=name, arn=arn)

@@ -47,8 +47,8 @@ _SUB = "coalesce(subSequenceNumber, goneSub, 0)"
 NO_REASON = "not known"
 LOST = (
     "a failed record was not found again for its dead letter. Spark lost the persisted rows, and "
-    "the function then returned another result. No record of the batch is acked, and the batch "
-    "is redelivered"
+    "the function then returned another result. No record of the batch is acked, and the batch is "
+    "redelivered"
 )
 
 

@@ -68,7 +68,7 @@ class TrackOptions:
             raise _wrong("retry_max_delay", retry_max_delay, rule)
         age_ms = None if retry_max_age is None else _ms("retry_max_age", retry_max_age)
         if age_ms == 0:
-            rule = "use a duration above 0, or None for no limit"
+            rule = "use a duration longer than 0, or None for no limit"
             raise _wrong("retry_max_age", retry_max_age, rule)
         if not isinstance(bisect, bool):
             raise _wrong("bisect", bisect, "use True or False")
@@ -84,12 +84,12 @@ class TrackOptions:
             dead_letter, type
         )
         if dead_letter is not None and not is_object:
-            rule = 'pass a DeadLetter, like DeadLetter("parquet", path=...)'
+            rule = 'pass a DeadLetter, such as DeadLetter("parquet", path=...)'
             raise _wrong("dead_letter", dead_letter, rule)
         if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
             raise ConfigError(
-                "argument dead_letter of tracked(...) is missing, which sets the destination of "
-                "records that cannot be processed",
+                "argument dead_letter of tracked(...) is missing. It sets where records that "
+                "cannot be processed go",
                 'pass DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
             )
         if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
@@ -110,7 +110,7 @@ def _ms(argument: str, value: Duration) -> int:
         return parse_duration_ms(str(value), option=argument)
     except ConfigError as exc:
         raise _wrong(
-            argument, value, 'use a duration like "500ms", "1s" or "5m", or a number of seconds'
+            argument, value, 'use a duration such as "500ms", "1s" or "5m", or a number of seconds'
         ) from exc
 
 

@@ -99,19 +99,19 @@ def order_key(partition_key: str | None, shard_id: str, number: tuple[int, int])
 
 
 class Reject(Exception):  # noqa: N818  # it is an outcome that a user names, as in `raise Reject("negative total")`
-    """Raised by the user's function for a record that can never be processed.
+    """Raise this error in your function for a record that can never be processed.
 
-    It goes to the dead letter now, even if it has retries left. The message is the reason in the
-    dead letter.
+    The record is dead-lettered now, even if it has retries left. The message becomes the dead
+    letter's reason.
     """
 
 
 class Retry(Exception):  # noqa: N818  # it is an outcome that a user names, as in `raise Retry("no rates yet", after_s=60)`
-    """Raised by the user's function for a record that failed in this attempt.
+    """Raise this error in your function for a record that failed in this attempt.
 
-    It is tried again after `after_s` seconds, or after its backoff if that is None. The attempt
-    counts. The message is the reason in the dead letter. Raises ValueError for a negative or
-    infinite `after_s`.
+    The record is retried after `after_s` seconds, or after its backoff if `after_s` is None. The
+    attempt counts. The message becomes the dead letter's reason. Raises ValueError for a negative
+    or infinite `after_s`.
     """
 
     def __init__(self, reason: str, *, after_s: float | None = None) -> None:

@@ -81,15 +81,15 @@ _CURRENT: ContextVar[TrackedBatch | None] = ContextVar("spark_job_current_batch"
 
 
 class TrackedBatch:
-    """One batch, in the function that was given to `KinesisSource.tracked`.
+    """One batch, passed to the function that `KinesisSource.tracked` got.
 
-    Under bisect it may be a part of a batch. It is valid until the function returns. When the
-    function returns, every record that was not failed here counts as processed, and is acked. When
-    it raises, nothing is acked.
+    With `bisect`, it may be part of a batch. It is valid until the function returns. Every record
+    that the function did not fail then counts as processed, and is acked. If the function raises an
+    error, no record is acked.
 
-    Failures are kept by message id: failing a record twice is failing it once. A record that is
-    both to be retried and rejected is rejected. All methods block on Spark jobs. They may be called
-    from several threads.
+    Failures are kept by message id: to fail a record twice is to fail it once. A record that was
+    both rejected and failed with a retry is rejected. All methods block on Spark jobs. They may be
+    called from several threads.
     """
 
     def __init__(self, frame: BatchFrame, *, batch_id: int | None) -> None:
@@ -104,9 +104,10 @@ class TrackedBatch:
 
     @property
     def id(self) -> int:
-        """Spark's number of the batch.
+        """Spark's number for the batch.
 
-        Raises RuntimeError under bisect, where the parts of a batch would share it: use `token`.
+        Raises RuntimeError with `bisect`, because a batch's parts would share the number: use
+        `token`.
         """
         if self._batch_id is None:
             raise RuntimeError(
@@ -120,8 +121,8 @@ class TrackedBatch:
     def token(self) -> str:
         """32 hexadecimal digits that identify this set of records.
 
-        The same records have the same token, in any order and in any later delivery. Give it to a
-        sink that deduplicates. The first use runs a Spark job.
+        The same records have the same token, in any order and in any later delivery. Pass the token
+        to a sink that deduplicates. The first use runs a Spark job.
         """
         if self._token is None:
             self._token = self._frame.token()
@@ -129,20 +130,21 @@ class TrackedBatch:
 
     @property
     def df(self) -> DataFrame:
-        """The records, in the source's columns and in those that were added to its frame.
+        """The records, with the source's columns and the columns added to its frame.
 
-        They are read from Kinesis by the first action, and persisted while the batch runs. Records
-        that wait for an earlier one (`on_failure`), or that are exhausted, are not in it.
+        The first action reads the records from Kinesis, and they are persisted while the batch is
+        running. Exhausted records, and records waiting for an earlier one (`on_failure`), are not
+        in the frame.
         """
         return self._frame.given()
 
     @property
     def failures(self) -> Mapping[str, FailedRecord]:
-        """The records that were failed so far, by message id: for logs and metrics of your own.
+        """The records failed so far, by message id: for your own logs and metrics.
 
         Each has `message_id`, `attempt` (the number of this delivery, from 1) and `reason`. A
-        record that is not in it when the function returns is acked. It grows with each failure, and
-        must not be changed.
+        record that is not in the mapping when the function returns is acked. The mapping grows with
+        each failure. Do not change it.
         """
         return self._failures
 
@@ -157,16 +159,15 @@ class TrackedBatch:
         """Fail records.
 
         `records` is a message id, a `scheme.Record`, a row with `messageId`, an iterable of these,
-        or a frame with `messageId`. `reason` is shown in the dead letter, cut to 300 characters.
+        or a frame with `messageId`. The dead letter shows `reason`, cut to 300 characters.
 
-        With `retry` the records are delivered again until their retries are used up: after
-        `after_s` seconds, or after their backoff if that is None. Without `retry` they go to the
-        dead letter now. Under `on_failure` block_key or block_shard, a retry also fails the later
-        records of the same key or shard: they are delivered again after it.
+        With `retry`, the records are redelivered until their retries are used up: after `after_s`
+        seconds, or after their backoff if `after_s` is None. Without `retry`, they are
+        dead-lettered now. With `on_failure` block_key or block_shard, a retry also fails the later
+        records of the same key or shard, which are redelivered after it.
 
-        Raises ValueError if a record is not in this batch, or for any other value; then none is
-        failed. Raises RuntimeError
-        after the end of the batch, when it is too late.
+        Raises ValueError for a record that is not in this batch, and for any other value; no record
+        is failed then. Raises RuntimeError after the end of the batch.
         """
         if after_s is not None and not (retry and 0 <= after_s < float("inf")):
             raise ValueError(
@@ -178,14 +179,14 @@ class TrackedBatch:
     def fail_where(
         self, df: DataFrame, predicate: Column | str, reason: str, *, retry: bool = True
     ) -> DataFrame:
-        """Fail the records that have a row which meets the predicate; return all other rows.
+        """Fail the records that have a row matching the predicate, and return all other rows.
 
         `df` is derived from `batch.df` and must still have its `messageId`. A predicate that is
-        NULL counts as met, so that no record slips through. If one of a record's rows fails, the
-        record fails with all of its rows. `retry` is that of `fail`.
+        NULL counts as a match, so that no record slips through. If one of a record's rows matches,
+        the record fails with all its rows. `retry` is the same as for `fail`.
 
         Malformed records are rejected too, with their own reason: those with `malformed` set in a
-        struct column `{value, malformed}`, which a record scheme makes.
+        struct column `{value, malformed}` that a record scheme made.
 
         Raises `kinesis_spout.errors.ConfigError` for a frame without `messageId`, or for a failing
         row whose `messageId` is NULL.
@@ -197,22 +198,22 @@ class TrackedBatch:
     def map_records(
         self, function: Callable[[Record], object], schema: str | StructType
     ) -> DataFrame:
-        """Call `function` for every record, on the executors, and return its outputs as a frame.
+        """Call `function` for every record, on the executors, and return its output as a frame.
 
-        `function` gets a `scheme.Record`. For one row it returns a dict, Row, tuple, dataclass or
-        other mapping; for several rows a list or iterator of these; for no row None. The frame has
-        the columns of `schema`: a StructType, or DDL like "id string, total double". Naive
+        `function` gets a `scheme.Record`. It returns a dict, Row, tuple, dataclass or other mapping
+        for one row; a list or iterator of these for several rows; or None for no row. The frame has
+        the columns of `schema`: a StructType, or DDL such as "id string, total double". Naive
         datetimes count as UTC.
 
         `Reject` and `MalformedRecordError` reject the record. `Retry`, any other exception, and an
         output that does not fit the schema fail the record, which is then retried.
 
-        All calls are made before this method returns: one per record, unless persisted rows are
-        lost. Any number of actions may run on the frame.
+        All calls are made before this method returns: one per record, unless Spark loses persisted
+        rows. Any number of actions may run on the frame.
 
-        Raises `kinesis_spout.errors.ConfigError` for a bad schema, or for what is no function.
-        Raises Spark's error if a Python worker ends (`os._exit`, out of memory); let it through, it
-        must fail the batch.
+        Raises `kinesis_spout.errors.ConfigError` for a bad schema, or if `function` is not a
+        function. Raises Spark's error if a Python worker ends (`os._exit`, out of memory). Do not
+        catch this error: it must fail the batch.
         """
         self._check_open()
         name = "the function passed to batch.map_records"
@@ -230,11 +231,11 @@ class TrackedBatch:
         return evaluation.output()
 
     def parsed(self, scheme: RecordScheme | None = None, *, into: str = PARSED) -> DataFrame:
-        """`batch.df` with the record scheme's fields in the struct column `into`. Without a scheme
-        here it is that of the source, whose reader has decoded them.
+        """Return `batch.df` with the record scheme's fields in the struct column `into`. Without
+        `scheme`, the fields are those that the source's reader has decoded with its own scheme.
 
-        Malformed records are rejected, and are not in the frame. Of a scheme whose records give
-        many rows, it has a row for each of these; a record without rows is acked.
+        Malformed records are rejected, and are not in the frame. If a record gives several rows,
+        the frame has all of them; a record without rows is acked.
         """
         if scheme is None:
             if PARSED not in self.df.columns:
@@ -300,9 +301,9 @@ class TrackedBatch:
     def _check_open(self) -> None:
         if self._has_ended:
             raise RuntimeError(
-                "records were failed or mapped after the end of their batch, so the failures "
-                "have no effect; do it inside the function passed to tracked(...), and wait there "
-                "for threads that do it"
+                "records were failed or mapped after the end of their batch, so the failures have "
+                "no effect; fail and map records only inside the function passed to tracked(...), "
+                "and wait there for threads that do so"
             )
 
     def _without_failing(
@@ -542,7 +543,7 @@ def _output_column(field: StructField) -> OutputColumn:
     refused = ConfigError(
         f"the schema passed to batch.map_records has a column {field.name} of type {ddl}, "
         "which Spark cannot take from Python",
-        "use another type, like string, and cast the column afterwards",
+        "use another type, such as string, and cast the column afterwards",
     )
     if _IS_GEOSPATIAL.search(ddl):  # has an Arrow type, but Spark cannot persist such a column
         raise refused

@@ -55,7 +55,7 @@ class TaskShare:
         if not 0 <= self.index < self.total:
             raise InvalidStoreSettingError(
                 f"the task index {self.index} does not exist among {self.total} tasks",
-                f"use an index from 0 to {self.total - 1}, because tasks are counted from 0",
+                f"use an index from 0 to {self.total - 1}",
             )
 
     @classmethod
@@ -64,7 +64,7 @@ class TaskShare:
         written = _SHARE.fullmatch(text)
         if written is None:
             raise InvalidStoreSettingError(
-                f"{text!r} is not the name of a task", "name the task in the form 1-of-3"
+                f"{text!r} is not the name of a task", "use the form 1-of-3"
             )
         return cls(int(written[1]), int(written[2]))
 

@@ -47,7 +47,7 @@ def parse_message_id(message_id: object) -> tuple[str, SequenceNumber, int]:
     parts = message_id.rsplit(":", 2) if isinstance(message_id, str) else []
     if len(parts) != 3 or not parts[2].isascii() or not parts[2].isdecimal():
         raise ValueError(
-            f"{message_id!r} is not a message id; pass the message id of a record unchanged"
+            f"{message_id!r} is not a message id; pass a record's message id unchanged"
         )
     return parts[0], SequenceNumber.parse(parts[1]), int(parts[2])
 

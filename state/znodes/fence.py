@@ -162,8 +162,8 @@ class Fence:
                 "process to read from its starting position",
             )
         return StaleOwnerError(
-            f"another process has taken over {subject(self.paths)}, so this process stores no "
-            "more outcomes. The other process redelivers the records whose outcome is not stored"
+            f"another process has taken over {subject(self.paths)}, so this process stores no more "
+            "outcomes. The other process redelivers the records that have no stored outcome"
         )
 
     def write(self, operations: Sequence[Operation]) -> None:

@@ -110,9 +110,8 @@ class IdentityZnodes(Nodes, IdentityStore):
             for path in [*sorted(doomed.difference(last)), *last]:
                 if not self._fence.remove_tree(path):
                     raise StateError(
-                        f"another process wrote to {path} while `reset` removed the znode",
-                        "stop the job or spout of the application, and run kinesis-spout "
-                        "reset again",
+                        f"another process wrote to {path} while `reset` was removing the znode",
+                        "stop the application's job or spout, and run kinesis-spout reset again",
                     )
         finally:
             self._ownership.release()

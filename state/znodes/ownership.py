@@ -110,7 +110,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                 while not isinstance(taken := self._take(owner, task, resets=resets), Claim):
                     if not has_said:
                         log.warning(
-                            "%s. This process waits up to %.0f s until it can take over",
+                            "%s. This process is waiting up to %.0f s to take over",
                             self._owned_by(taken, task),
                             timeout_s,
                         )
@@ -120,8 +120,8 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             except TransactionRefusedError as refused:
                 raise StateError(
                     f"{subject(self._paths)} cannot be taken over: znode {refused}",
-                    "stop what else writes to the znodes of the application, remove the znodes "
-                    "that do not belong to it, and try again",
+                    "stop everything else that writes to the application's znodes, remove the "
+                    "znodes that do not belong to the application, and try again",
                 ) from refused
             self._fence.held = taken
             return taken.epoch
@@ -243,19 +243,19 @@ class OwnershipZnodes(Nodes, OwnershipStore):
         )
         if is_of_session:
             # To stop that process would end this query, too.
-            what = f"{name} is already read in this Spark session, by {who}"
+            what = f"{name} is already being read in this Spark session by {who}"
             remedy = (
-                "stop the other query of the session; or, if this query reads the stream twice, "
-                "as in a self-join, use another application name for one of its two DataFrames"
+                "stop the session's other query; or, if this query reads the stream twice, as in a "
+                "self-join, give one of its two DataFrames another application name"
             )
         elif holder.task is None:
-            what = f"{name} is already run by {who}"
+            what = f"{name} is already being run by {who}"
             remedy = f"stop the other process first, {other_name}"
         elif task is None:
-            what = f"{name} is already run by {holder.task.label}, {who}"
+            what = f"{name} is already being run by {holder.task.label}, {who}"
             remedy = f"stop all tasks of the application first, {other_name}"
         elif holder.task == task:
-            what = f"{task.label} of {name} is already run by {who}"
+            what = f"{task.label} of {name} is already being run by {who}"
             remedy = "stop the other process first, or run this process with another task index"
         else:
             total = holder.task.total
@@ -308,7 +308,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                 tasks.append(TaskShare.parse(name))
             except InvalidStoreSettingError as exc:
                 raise StoredDataError(
-                    f"znode {path}/{name} does not have the name of a task", "remove it"
+                    f"znode {path}/{name} is not named after a task", "remove it"
                 ) from exc
         tasks.sort(key=lambda task: (task.total, task.index))
         paths = [self._paths.task_owner(task) for task in tasks]

@@ -82,13 +82,13 @@ class PlanZnodes(Nodes, PlanStore):
                 ) from refused
             if refused.path == begun and refused.refusal is _THERE_IS_ONE:
                 raise TaskLogError(
-                    f"the task log in {path} was removed, although some of its rows may have "
-                    "been passed to Spark. No other log can replace this log",
+                    f"the task log in {path} was removed, although some of its rows may have been "
+                    "passed to Spark. No other log can replace it",
                     "start the query again; it redelivers the records that were not acked",
                 ) from refused
             raise PlanClosedError(
-                f"batch {plan_id} is closed or removed, so its task {task} cannot publish "
-                "records; the records of the task are redelivered"
+                f"batch {plan_id} is closed or removed, so its task {task} cannot publish records; "
+                "the task's records are redelivered"
             ) from refused
         return stands(write[0]).version
 
@@ -112,7 +112,7 @@ class PlanZnodes(Nodes, PlanStore):
         if plan_number(plan.plan_id) <= newest:
             self._fence.check()  # raises for a process that was overtaken: that is why
             raise ConflictError(
-                f"the number of batch {plan.plan_id} is not above that of batch {newest}, "
+                f"batch {plan.plan_id} does not have a higher number than batch {newest}, "
                 f"the newest batch of {paths.base}",
                 "choose a higher batch number",
             )
@@ -205,7 +205,7 @@ class PlanZnodes(Nodes, PlanStore):
                 return
         raise ConflictError(
             f"another process wrote to batch {plan_id} while it was being removed",
-            "remove the batch later",
+            "try to remove the batch later",
         )
 
     def _pointed(self, node: Znode | None) -> PlanPointer | None:

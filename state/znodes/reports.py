@@ -327,8 +327,8 @@ class ReportZnodes(Nodes, ReportStore):
             return _closed(opened.plan_id)
         return ConflictError(
             f"another process opened or removed the report of batch {opened.plan_id} while this "
-            "process ran the batch; no record of the batch is acked, and all its records are "
-            "redelivered"
+            "process was running the batch; no record of the batch is acked, and all its records "
+            "are redelivered"
         )
 
 
@@ -342,5 +342,5 @@ def _contended(path: str) -> ConflictError:
 def _closed(plan_id: str) -> PlanClosedError:
     return PlanClosedError(
         f"batch {plan_id} is closed or removed, so its outcomes can no longer be reported; the "
-        "records of the batch are redelivered"
+        "batch's records are redelivered"
     )

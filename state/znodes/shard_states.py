@@ -98,8 +98,8 @@ class ShardStateZnodes(Nodes, ShardStateStore):
             after.append(StoredState(state, stands(write).version))
         if len({write.path for write in writes}) < len(writes):
             raise ValueError(
-                f"one write contains a shard under {self._paths.base} twice; merge the changes "
-                "of the shard first"
+                f"one write contains a shard under {self._paths.base} twice; merge the shard's "
+                "changes first"
             )
         written = 0
         for transaction in in_transactions(writes, self.states_per_write):

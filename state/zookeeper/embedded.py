@@ -115,7 +115,7 @@ def embedded_directory(text: str) -> Path | None:
     if not directory:
         raise InvalidStoreSettingError(
             f"{text!r} does not contain the path of a directory",
-            "use embedded:<directory>, like embedded:.zookeeper",
+            "use embedded:<directory>, such as embedded:.zookeeper",
         )
     return Path(directory).expanduser().absolute()
 
@@ -311,7 +311,7 @@ def find_jars() -> Path:
 
 def _failed(directory: Path, what: str) -> EmbeddedZookeeperError:
     return EmbeddedZookeeperError(
-        f"the embedded ZooKeeper of {directory} cannot be used: {what}",
+        f"the embedded ZooKeeper in {directory} cannot be used: {what}",
         f"read the logs {directory / LOG_NAME} and supervisor.log in the same directory",
     )
 

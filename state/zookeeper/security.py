@@ -29,18 +29,20 @@ _DISTRIBUTIONS = {"puresasl": "pure-sasl", "kerberos": "kerberos"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ZookeeperSecurity:
-    """The connection's security. The default has none: no TLS, no identity, nodes open to all.
+    """The security of a ZooKeeper connection. By default, there is none: no TLS, no identity, and
+    znodes that are open to everyone.
 
-    - `tls`: connect with TLS. The server's certificate is always verified: against `ca_file` (PEM)
-      alone, or, without one, against the authorities that the machine trusts.
-    - `verify_hostname`: the certificate must also be for the host name in the connect string.
+    - `tls`: connect with TLS. The server's certificate is always verified: only against `ca_file`
+      (PEM), or, without `ca_file`, against the authorities that the machine trusts.
+    - `verify_hostname`: the certificate must also match the host name in the connect string.
     - `cert_file` and `key_file`: the client's certificate and its unencrypted key, as PEM.
-    - `auth`: `none`; `digest`, ZooKeeper's own user and password; `sasl`, DIGEST-MD5 with them;
-      `kerberos`, GSSAPI with the ticket of the process.
-    - `password`, or `password_file`, whose first line it is. Without both it is taken from the
-      environment variable KINESIS_SPOUT_ZOOKEEPER_PASSWORD.
-    - `acl`: who may use the znodes that are created: `open`, all; `creator`, only this identity;
-      `creator-read`, and all may read. None: `creator` with an identity in `auth`, else `open`.
+    - `auth`: `none`; `digest` (a ZooKeeper user and password); `sasl` (DIGEST-MD5 with a user and
+      password); `kerberos` (GSSAPI with the process's ticket).
+    - `password`, or `password_file`, which has the password in its first line. Without both, the
+      password comes from the environment variable KINESIS_SPOUT_ZOOKEEPER_PASSWORD.
+    - `acl`: who may use the znodes that are created: `open` (everyone), `creator` (only this
+      identity) or `creator-read` (this identity, and everyone may read). None means `creator` if
+      `auth` sets an identity, otherwise `open`.
 
     The constructor does no I/O. Raises `InvalidStoreSettingError`.
     """
@@ -126,8 +128,8 @@ class ZookeeperSecurity:
         return self.auth != "none" or self.cert_file is not None
 
     def loaded(self) -> ZookeeperSecurity:
-        """The same with its password in it, as it goes to other machines. Reads the password file
-        or the environment. Raises `InvalidStoreSettingError`.
+        """Return a copy that contains the password, to be sent to other machines. Reads the
+        password file or the environment. Raises `InvalidStoreSettingError`.
         """
         if self.auth not in _WITH_PASSWORD or self.password is not None:
             return self
@@ -148,7 +150,9 @@ class ZookeeperSecurity:
         return replace(self, password=password, password_file=None)
 
     def check_usable(self, address: str) -> None:
-        """Raise `InvalidStoreSettingError` for a need that this machine or address cannot meet."""
+        """Raise `InvalidStoreSettingError` if this machine or address does not support these
+        settings.
+        """
         if address.startswith(EMBEDDED_PREFIX) and (self.tls or self.auth in _NEEDS):
             option = _option("tls" if self.tls else "auth")
             _refuse(
@@ -165,7 +169,9 @@ class ZookeeperSecurity:
                 )
 
     def tls_context(self) -> ssl.SSLContext:
-        """What TLS trusts and shows. Reads the files. Raises `InvalidStoreSettingError`."""
+        """The TLS context: trusted authorities and client certificate. Reads the files. Raises
+        `InvalidStoreSettingError`.
+        """
         # Never an empty text: with one, Python would trust the machine's authorities.
         authorities = None if self.ca_file is None else f"{_text('ca_file', self.ca_file)}\n"
         try:
@@ -196,7 +202,7 @@ class ZookeeperSecurity:
         )
 
     def identity(self) -> str:
-        """Who the client is, as errors say it."""
+        """The client's identity, as errors name it."""
         if self.auth == "none":
             return "a client without an identity (option zookeeperAuth)"
         user = "" if self.user is None else f" {self.user!r}"

@@ -147,14 +147,12 @@ def refusal_sentence(exc: OSError) -> str:
     if isinstance(exc, ssl.SSLCertVerificationError):
         if "ostname mismatch" in exc.verify_message or "IP address mismatch" in exc.verify_message:
             return (
-                "the certificate of the server was issued for another host name; use the host "
-                "name of the certificate in option zookeeper, or set zookeeperVerifyHostname to "
-                "false"
+                "the server's certificate was issued for another host name; use the certificate's "
+                "host name in option zookeeper, or set zookeeperVerifyHostname to false"
             )
         return (
-            f"the certificate of the server is not trusted ({exc.verify_message}); set option "
-            "zookeeperCaFile to the certificate of the authority that signed the server's "
-            "certificate"
+            f"the server's certificate is not trusted ({exc.verify_message}); set option "
+            "zookeeperCaFile to the certificate of the authority that signed it"
         )
     if isinstance(exc, ssl.SSLError) and "CERTIFICATE" in (exc.reason or ""):
         return (
@@ -533,7 +531,7 @@ class ZookeeperTree:
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} refused a request for {where} ({type(exc).__name__} "
             f"{exc})",
-            "read the log of the ZooKeeper server",
+            "read the ZooKeeper server's log",
         )
 
 

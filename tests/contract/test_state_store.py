@@ -63,7 +63,7 @@ def test_the_second_owner_acquires_it_when_the_first_releases_it(
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.ownership.acquire, OTHER, timeout_s=60)
         wait_until(lambda: "process 4242 on host-a" in caplog.text)
-        assert "waits up to 60 s until it can take over" in caplog.text
+        assert "is waiting up to 60 s to take over" in caplog.text
         assert not waiting.done()
         first.ownership.release()
         assert waiting.result(timeout=30) == 2

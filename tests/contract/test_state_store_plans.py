@@ -57,7 +57,7 @@ def test_plan_numbers_only_go_up(store_world: StoreWorld) -> None:
     for number in (2, 9, 10):
         store.plans.create(plan(number))
     for number in (1, 9, 10):
-        with pytest.raises(ConflictError, match="is not above that of batch 10"):
+        with pytest.raises(ConflictError, match="does not have a higher number than batch 10"):
             store.plans.create(plan(number, "bb"))
     assert store.plans.known() == ["2-aa", "9-aa", "10-aa"]
 

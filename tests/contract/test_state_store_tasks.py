@@ -139,7 +139,7 @@ def test_a_foreign_node_below_owner_is_named_in_an_error(store_world: StoreWorld
     """It is neither waited for nor removed."""
     store_world.put("owner/somebody", b"")
     with pytest.raises(
-        StoredDataError, match=r"flights/owner/somebody does not have the name of a task; remove it"
+        StoredDataError, match=r"flights/owner/somebody is not named after a task; remove it"
     ):
         store_world.open().ownership.acquire(OWNER, timeout_s=0)
 
@@ -225,7 +225,7 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
             TaskShare(1, 3),
             TaskShare(1, 3),
             (
-                r"^task 1 of 3 of application .* is already run by process 4242 on host-a"
+                r"^task 1 of 3 of application .* is already being run by process 4242 on host-a"
                 r".*another task index$"
             ),
         ),
@@ -415,7 +415,7 @@ def test_the_second_reader_of_a_spark_session_is_not_told_to_stop_the_first_ones
         holder = replace(this_process(0), pid=process.pid, process_start=start)
         store_world.open().ownership.acquire(holder, timeout_s=0)
         with pytest.raises(
-            OwnedByAnotherError, match=r"read in this Spark session, by .*as in a self-join"
+            OwnedByAnotherError, match=r"read in this Spark session by .*as in a self-join"
         ):
             store_world.open().ownership.acquire(OTHER, timeout_s=0)
         process.kill()

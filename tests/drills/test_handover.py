@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STREAM = "orders"
 TASKS = 2
 HANDOVER_S = 5.0
-WAITS = "is already run by"  # says a process that waits for the owner of its task
+WAITS = "is already being run by"  # says a process that waits for the owner of its task
 S = 1_000_000_000
 
 

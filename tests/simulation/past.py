@@ -321,7 +321,7 @@ class Past:
         said, self.world.warnings.said = self.world.warnings.said, []
         for sentence in said:
             self.left_unread = self.left_unread or sentence.startswith(
-                "the AvailableNow run ends because maxSearchTime has passed"
+                "the AvailableNow run is ending because maxSearchTime has passed"
             )
             if "lost" in sentence or "expired from the stream" in sentence:
                 assert self.days_passed or self.loss_is_possible or self.was_misled(), (

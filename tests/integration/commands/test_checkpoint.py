@@ -82,7 +82,7 @@ def test_a_running_application_is_not_moved(shell: Shell) -> None:
         for command in (("set", "--to", "TRIM_HORIZON"), ("import", "etl.json", "--replace")):
             refused = shell.checkpoint(*command, "--yes")
             assert refused.returncode == 4, refused.stderr
-            assert f"is already run by process {this_process(0).pid} on" in refused.stderr
+            assert f"is already being run by process {this_process(0).pid} on" in refused.stderr
             waits, error = refused.stderr.splitlines()
             assert waits.startswith("warning: ")
             assert error.startswith("error: ")

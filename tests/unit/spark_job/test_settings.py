@@ -134,7 +134,7 @@ BAD_VALUES = {
         ),
         (
             {"startingPosition": '{"default": LATEST}'},
-            "startingPosition.*is not valid JSON.*positions like",
+            "startingPosition.*is not valid JSON.*positions in the form",
         ),
         ({"startingPositon": "x"}, r"startingPositon.*did you mean startingPosition\?"),
         ({"maxrecordpershard": "x"}, r"maxrecordpershard.*did you mean maxRecordsPerShard\?"),

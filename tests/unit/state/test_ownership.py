@@ -101,7 +101,7 @@ def test_a_share_is_read_back_from_the_name_of_its_znode() -> None:
     """There is one way to write it."""
     assert TaskShare.parse(str(TaskShare(999, 1000))) == TaskShare(999, 1000)
     for text in ("", "1-of-", "-1-of-3", "01-of-3", "1-of-3 ", "lister"):
-        with pytest.raises(InvalidStoreSettingError, match="in the form 1-of-3"):
+        with pytest.raises(InvalidStoreSettingError, match="use the form 1-of-3"):
             TaskShare.parse(text)
 
 

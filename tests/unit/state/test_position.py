@@ -62,8 +62,8 @@ def test_a_starting_position_is_pinned_to_a_position(typed: str, pinned: str) ->
             (typed, "is not a position; use LATEST, -2h, TRIM_HORIZON")
             for typed in ("latest", "-2w", "2h", "-1.5h", "", "AT:x")
         ),
-        ("-36501d", "'-36501d' is further back than the longest"),
-        ("SHARD_END", "only after it was read to its end"),
+        ("-36501d", "'-36501d' is further back than any stream"),
+        ("SHARD_END", "only when the shard has been read to its end"),
     ],
 )
 def test_a_start_outside_the_grammar_is_refused_with_what_is_allowed(typed: str, says: str) -> None:

@@ -18,7 +18,7 @@ def test_a_jvm_that_ends_at_once_need_not_be_a_missing_java() -> None:
     with (
         patch.dict(os.environ),
         patch.object(session, "launch_gateway", side_effect=ended),
-        pytest.raises(CliError, match=r"number; check that JAVA_HOME .* the values of --conf"),
+        pytest.raises(CliError, match=r"number; check that JAVA_HOME .* the --conf values"),
         session.spark_session("etl", master=None, conf={}),
     ):
         pass

@@ -46,7 +46,7 @@ async def send_later(letters: list[Letter]) -> None:
         (lambda: DeadLetter("parquet"), "format parquet needs a path"),
         (lambda: DeadLetter("json", path=" "), "path is empty"),
         (lambda: DeadLetter("text", path="/dead"), "format text cannot contain"),
-        (lambda: DeadLetter(cast("Any", print), path="/dead"), "not a format"),
+        (lambda: DeadLetter(cast("Any", print), path="/dead"), "not a Spark writer's format"),
         (lambda: DeadLetter("jdbc", mode="overwrite"), "option mode cannot be set"),
         (lambda: DeadLetter("jdbc", url=None), "option url is of type NoneType"),
         (lambda: DeadLetter.to_stream("dead", regon="eu-central-1"), "did you mean region"),
@@ -117,7 +117,7 @@ def test_letters_are_appended_to_a_table_and_its_error_hides_the_password() -> N
     }
     assert str(caught.value) == (
         "the dead letters of batch 12-ab cannot be written to jdbc (RuntimeError: refused for "
-        "sa:***), so no record of the batch is acked; repair the sink of the dead letters, and "
+        "sa:***), so no record of the batch is acked; repair the dead-letter sink, and "
         "start the query again"
     )
 

@@ -161,7 +161,7 @@ def test_an_available_now_run_whose_sink_reads_nothing_ends_with_an_error(
     plan = ""
     for _ in range(10):
         plan = next_plan(coordinator, plan)
-    with pytest.raises(ConfigError, match=r"read no row of the last 10 batches.*read its frame"):
+    with pytest.raises(ConfigError, match=r"no row of the last 10 batches.*read its DataFrame"):
         next_plan(coordinator, plan)
     coordinator.close()
     again = one.coordinator()

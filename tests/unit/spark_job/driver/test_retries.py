@@ -243,7 +243,7 @@ def test_a_plan_of_which_a_task_was_removed_settles_nothing_and_its_records_come
     assert restarted.tasks(plan) == {}
     again = next_plan(restarted, plan)
     assert run(job, restarted, again) == delivered
-    assert f"a part of batch {plan} was removed from ZooKeeper" in caplog.text
+    assert f"part of batch {plan} was removed from ZooKeeper" in caplog.text
 
 
 @pytest.mark.parametrize("is_left_out", [False, True])
