@@ -71,7 +71,7 @@ class Ending(Enum):
 
 
 class Outcome(NamedTuple, Generic[M]):
-    """The end of a root, returned exactly once. `reason` is what `fail` was given."""
+    """The end of a root, returned exactly once. `reason` is the one passed to `fail`."""
 
     root: int
     message_id: M
@@ -94,15 +94,15 @@ class _Root(Generic[M]):
 
 
 class Acker(Generic[M]):
-    """Thread-safe: each method is one step, and blocks only while another thread's step runs. Who
-    makes one step of several of them, or of state of its own, holds `lock` around it.
+    """Thread-safe: each method is one atomic step, and blocks only while another thread is in a
+    step. To combine several steps, or a step and your own state, into one, hold `lock`.
 
-    Every method that may end a root returns its outcome to the caller that ended it, and to nobody
-    else; None when the root continues or has ended before. Roots time out only when `expire` is
-    called; the owner calls it at `next_deadline_ms()`. Times are milliseconds of any clock, the
-    same in all calls. `init`, `ack` and `fail` cost O(1), plus at most O(log n) for a deadline.
-    Memory grows with the number of roots between issue and end, not with the size of their trees.
-    Two ackers share no roots.
+    Every method that may end a root returns the root's outcome to the caller that ended it, and to
+    nobody else; it returns None if the root continues or had already ended. Roots time out only
+    when `expire` is called; the owner calls it at `next_deadline_ms()`. Times are milliseconds of
+    any one clock. `init`, `ack` and `fail` cost O(1), plus at most O(log n) for a deadline. Memory
+    use grows with the number of roots between issue and end, not with the size of their trees.
+    Ackers share no roots.
     """
 
     def __init__(self, random: Random | None = None) -> None:
@@ -126,15 +126,13 @@ class Acker(Generic[M]):
             return root in self._roots
 
     def message_of(self, root: int) -> M | None:
-        """The message of a root between init and end; None for any other root."""
+        """A root's message between its init and its end; None for any other root."""
         with self.lock:
             entry = self._roots.get(root)
             return None if entry is None or entry.init is None else entry.init[0]
 
     def issue(self, *, deadline_ms: int | None = None) -> int:
-        """A root that was never used before. Without an init by `deadline_ms` it is forgotten
-        (None: never).
-        """
+        """Return a new root. Without an init by `deadline_ms`, it is forgotten (None: never)."""
         with self.lock:
             root = self._next_root
             self._next_root += 1
@@ -144,7 +142,7 @@ class Acker(Generic[M]):
             return root
 
     def new_edge(self) -> int:
-        """A random id for a tuple, from 1 to 2**64 - 1."""
+        """Return a random id for a tuple, from 1 to 2**64 - 1."""
         with self.lock:
             while not (edge := self._random.getrandbits(_EDGE_BITS)):
                 pass
@@ -153,12 +151,12 @@ class Acker(Generic[M]):
     def init(
         self, root: int, message_id: M, edges: int, *, deadline_ms: int | None = None
     ) -> Outcome[M] | None:
-        """Begin: `edges` is the XOR of the message's first tuples, `deadline_ms` is when the root
-        times out (None: never).
+        """Start a root: `edges` is the XOR of the message's first tuples, and `deadline_ms` is the
+        time at which the root times out (None: never).
 
-        Acks and failures of the root may have come before. Without edges the root is acked at once.
-        Raises `IllegalAckerEventError` for a second init, and for one after the root was forgotten
-        or withdrawn.
+        Acks and failures of the root may have come earlier. Without edges, the root is acked at
+        once. Raises `IllegalAckerEventError` for a second init, and for an init after the root was
+        forgotten or withdrawn.
         """
         with self.lock:
             _check(root, edges)
@@ -179,7 +177,9 @@ class Acker(Generic[M]):
             return None if entry.value else self._end(root, entry, entry.init, Ending.ACKED)
 
     def start(self, message_id: M, *, deadline_ms: int | None = None) -> tuple[int, int]:
-        """Issue and init in one step, for a message that becomes one tuple. Returns root, edge."""
+        """Issue and init a root in one step, for a message that becomes one tuple. Returns root and
+        edge.
+        """
         with self.lock:
             root, edge = self.issue(deadline_ms=deadline_ms), self.new_edge()
             entry = self._roots[root]
@@ -187,7 +187,7 @@ class Acker(Generic[M]):
             return root, edge
 
     def ack(self, root: int, value: int) -> Outcome[M] | None:
-        """A tuple is done. `value` is its edge XOR the edges of the tuples made of it under this
+        """Ack a tuple. `value` is its edge XOR the edges of the tuples derived from it under this
         root.
         """
         with self.lock:
@@ -201,7 +201,7 @@ class Acker(Generic[M]):
             return self._end(root, entry, entry.init, Ending.ACKED)
 
     def fail(self, root: int, reason: str | None = None) -> Outcome[M] | None:
-        """The whole tree has failed. Before the init it is remembered. The first reason counts."""
+        """Fail the whole tree. A failure before the init is remembered. The first reason counts."""
         with self.lock:
             if (entry := self._live(root)) is None:
                 return None
@@ -210,10 +210,10 @@ class Acker(Generic[M]):
             return None if entry.init is None else self._end(root, entry, entry.init, Ending.FAILED)
 
     def extend(self, root: int, deadline_ms: int | None) -> bool:
-        """Move the root's deadline to `deadline_ms` (None: never); an earlier one than it has
-        changes nothing.
+        """Move the root's deadline to `deadline_ms` (None: no deadline). An earlier deadline than
+        the current one changes nothing.
 
-        Also before the init. False when the root has ended.
+        Also works before the init. Returns False if the root has ended.
         """
         with self.lock:
             if (entry := self._live(root)) is None:
@@ -225,8 +225,8 @@ class Acker(Generic[M]):
             return True
 
     def withdraw(self, root: int) -> bool:
-        """End the root without an outcome: its message was acked or failed in another way. False
-        when it has ended already.
+        """End the root without an outcome: its message was acked or failed in another way. Returns
+        False if the root had already ended.
         """
         with self.lock:
             entry = self._roots.get(root)
@@ -237,12 +237,12 @@ class Acker(Generic[M]):
             return True
 
     def next_deadline_ms(self) -> int | None:
-        """When the next root times out; None without a deadline."""
+        """The time at which the next root times out; None without a deadline."""
         with self.lock:
             return self._deadlines.next_ms()
 
     def expire(self, now_ms: int) -> list[Outcome[M]]:
-        """End every root whose deadline is `now_ms` or earlier, in the order of the deadlines."""
+        """End every root that has a deadline of `now_ms` or earlier, in order of deadline."""
         with self.lock:
             outcomes = []
             while (root := self._deadlines.pop_due(now_ms)) is not None:

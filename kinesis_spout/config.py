@@ -47,12 +47,13 @@ _MAX_AMOUNT = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AwsConfig:
-    """Endpoint and credentials of AWS. Missing values come from botocore's own chain (environment,
-    files, instance role).
+    """AWS region, endpoint and credentials. Missing values come from botocore's own chain
+    (environment, files, instance role).
 
-    `endpoint_url` applies to Kinesis only. STS, where `role_arn` is assumed, is found as usual.
-    `wire_format` is the encoding of GetRecords: json, cbor, which needs the extra `cbor`, or auto:
-    cbor where the extra is installed and the endpoint speaks it, else json. The repr masks secrets.
+    `endpoint_url` applies only to Kinesis, not to STS, where `role_arn` is assumed. `wire_format`
+    is the encoding of GetRecords responses: json, cbor (which needs the extra `cbor`) or auto (cbor
+    if the extra is installed and the endpoint supports CBOR, otherwise json). The repr masks
+    secrets.
     """
 
     region: str | None = None
@@ -90,7 +91,7 @@ class StreamRef:
 
     @classmethod
     def of(cls, text: str) -> StreamRef:
-        """Parse a stream's name or its ARN, whichever the text is. Raises `ConfigError`."""
+        """Parse a string that is a stream's name or ARN. Raises `ConfigError`."""
         return cls.parse(arn=text) if text.startswith("arn:") else cls.parse(text)
 
     @classmethod
@@ -124,19 +125,19 @@ class StreamRef:
 
     @property
     def region(self) -> str | None:
-        """The region that the ARN names; None without an ARN."""
+        """The region in the ARN; None without an ARN."""
         match = _STREAM_ARN.fullmatch(self.arn or "")
         return match["region"] if match else None
 
     def region_or(self, region: str | None) -> str | None:
-        """The region to use when `region` is configured. Raises `ConfigError` when the ARN names
-        another one.
+        """The region to use if `region` is configured. Raises `ConfigError` if the ARN is in
+        another region.
         """
         if region is not None and self.region is not None and region != self.region:
             raise ConfigError.of(
                 "region",
                 f"{region!r} is not the region of the stream {self.arn}",
-                remedy="omit option region, because the ARN of the stream contains the region",
+                remedy="omit option region, because the stream's ARN contains the region",
             )
         return region or self.region
 
@@ -146,8 +147,8 @@ class StreamRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRate:
-    """How fast one shard may be read by polling. The defaults are the service's limits, which all
-    pollers of a shard share.
+    """How fast one shard may be polled. The defaults are Kinesis's limits, which all pollers of a
+    shard share.
     """
 
     reads_per_second: float = 5.0
@@ -163,7 +164,7 @@ class ReadRate:
             raise ConfigError.of("bytes_per_second", f"{self.bytes_per_second!r} must be above 0")
 
     def own_limits(self) -> tuple[float | None, float | None]:
-        """Reads and bytes a second; each None where it is the service's limit, or above that."""
+        """Reads and bytes per second; each is None if it is at or above Kinesis's limit."""
         service = ReadRate()
         reads, size = self.reads_per_second, self.bytes_per_second
         return (
@@ -181,7 +182,7 @@ def parse_duration_ms(text: str, *, option: str) -> int:
         _DURATION_MS,
         option,
         f"{text!r} is not a duration",
-        "use a number with the unit ms, s, m or h, like 5s",
+        "use a number with the unit ms, s, m or h, such as 5s",
     )
 
 

@@ -217,8 +217,8 @@ class InterruptedSleepError(KinesisError):
 
 
 class FailRecordError(Exception):
-    """Raised in a `with emission:` block, it fails the record, and the loop continues. Without
-    `retry` the record is dead-lettered.
+    """Raise this error in a `with emission:` block to fail the record and continue the loop.
+    Without `retry`, the record is dead-lettered.
     """
 
     def __init__(self, reason: str = "", *, retry: bool = True) -> None:

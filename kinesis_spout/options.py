@@ -215,7 +215,7 @@ def positions(missing_default: str) -> Callable[[str, str], RequestedStart | Non
             raise ConfigError.about(
                 option,
                 f" is {text!r}, which is not valid JSON: {exc}",
-                f"write the positions like {_JSON_START}",
+                f"write the positions in the form {_JSON_START}",
             ) from exc
         except InvalidPositionError as exc:
             raise ConfigError.about(option, f": {exc}") from exc
@@ -278,7 +278,7 @@ CONNECTION = by_field(
 SECURITY = by_field(
     Option.switch(
         "zookeeperTls",
-        "`true` connects to ZooKeeper with TLS and verifies the certificate of the server",
+        "`true` connects to ZooKeeper with TLS and verifies the server's certificate",
         "false",
     ),
     Option(
@@ -292,13 +292,13 @@ SECURITY = by_field(
     ),
     Option(
         "zookeeperKeyFile",
-        "PEM file, on driver and executors, with the private key of the client certificate. The "
-        "key must have no passphrase",
+        "PEM file, on driver and executors, with the client certificate's private key. The key "
+        "must have no passphrase",
     ),
     Option.switch(
         "zookeeperVerifyHostname",
-        "`false` accepts a trusted certificate of the ZooKeeper server that was issued for "
-        "another host name",
+        "`false` accepts a trusted ZooKeeper server certificate that was issued for another host "
+        "name",
         "true",
     ),
     Option.choice(
@@ -323,8 +323,8 @@ SECURITY = by_field(
     Option.choice(
         "zookeeperAcl",
         "access to the znodes that the job creates. `open`: everyone has access. `creator`: only "
-        "the identity of the job has access. `creator-read`: the identity of the job has access, "
-        "and everyone can read. Default: `open` if `zookeeperAuth` is `none`, otherwise `creator`",
+        "the job's identity has access. `creator-read`: the job's identity has access, and "
+        "everyone can read. Default: `open` if `zookeeperAuth` is `none`, otherwise `creator`",
         among=ACLS,
     ),
 )
@@ -339,10 +339,10 @@ _STATE = by_field(
     ),
     Option(
         "zookeeper",
-        "connect string of ZooKeeper, like `zk1:2181,zk2:2181/chroot`, or `embedded:<directory>` "
+        "ZooKeeper connect string, such as `zk1:2181,zk2:2181/chroot`, or `embedded:<directory>` "
         "on a single machine",
         parse=_address,
-        rule="embedded:<directory>, like embedded:.zookeeper",
+        rule="embedded:<directory>, such as embedded:.zookeeper",
         required=True,
     ),
     Option(
@@ -353,8 +353,8 @@ _STATE = by_field(
     ),
     Option.duration(
         "zookeeperSessionTimeout",
-        "session timeout of ZooKeeper: the time after which another process can take over the "
-        "application of a killed process",
+        "ZooKeeper session timeout: the time after which another process can take over a killed "
+        "process's application",
         "10s",
         least="1s",
         most="2m",
@@ -364,8 +364,8 @@ _STATE = by_field(
 _READING = by_field(
     Option.choice(
         "wireFormat",
-        "encoding of GetRecords responses. `json` needs no further package. `cbor` takes less "
-        "CPU, and needs the pip extra `cbor`. `auto` is `cbor` if the extra is installed and the "
+        "encoding of GetRecords responses. `json` needs no extra package. `cbor` takes less CPU, "
+        "and needs the pip extra `cbor`. `auto` is `cbor` if the extra is installed and the "
         "endpoint supports CBOR; otherwise, `auto` is `json`",
         "auto",
         among=("auto", "json", "cbor"),
@@ -381,7 +381,7 @@ _READING = by_field(
     ),
     Option.choice(
         "readMode",
-        "method of reading. `polling` reads with GetRecords. `efo` reads by enhanced fan-out "
+        "how shards are read. `polling` reads with GetRecords. `efo` reads by enhanced fan-out "
         "with a registered consumer; a shard without a subscription is read with GetRecords",
         "polling",
         among=("polling", "efo"),
@@ -398,7 +398,7 @@ _READING = by_field(
         "with `readMode` `efo`: ARN of an existing enhanced fan-out consumer of the stream. Set "
         "`consumerArn` or `consumerName`",
         fits=_CONSUMER_ARN.fullmatch,
-        rule="the ARN of a consumer, like "
+        rule="the ARN of a consumer, such as "
         "arn:aws:kinesis:<region>:<account>:stream/<name>/consumer/<name>:<number>",
     ),
     Option(
@@ -426,28 +426,27 @@ _READING = by_field(
     ),
     Option.choice(
         "aggregatedRecords",
-        "treatment of aggregates of the Kinesis Producer Library. `unpack` delivers each user "
-        "record of an aggregate. `fail` stops the job with an error. `raw` delivers the bytes of "
-        "the aggregate",
+        "what happens to aggregates of the Kinesis Producer Library. `unpack` delivers each user "
+        "record. `fail` stops the job with an error. `raw` delivers the aggregate's bytes",
         "unpack",
         among=("unpack", "fail", "raw"),
     ),
     Option.whole(
         "maxUnresolvedPerShard",
-        "maximum number of unresolved records (in flight, or waiting for a retry or a dead "
-        "letter) per shard. A shard with this number of unresolved records is not read until "
-        "some of the records are acked or dead-lettered",
+        "maximum number of unresolved records (in flight, or waiting for a retry or a dead letter) "
+        "per shard. A shard with this many unresolved records is not read until some of them are "
+        "acked or dead-lettered",
         "100000",
     ),
     Option.duration(
         "shardRefreshInterval",
-        "time between two requests for the list of the stream's shards",
+        "interval at which the stream's shards are listed",
         "10s",
         least="100ms",
     ),
     Option.duration(
         "ownerWait",
-        "maximum time that a new job waits for the end of an earlier job of the same application",
+        "maximum time that a new job waits for the application's earlier job to end",
         "30s",
     ),
 )

@@ -92,7 +92,7 @@ _shard_counter = partial(_shard_metric, Kind.COUNTER)
 _shard_gauge = partial(_shard_metric, Kind.GAUGE)
 
 DEFINITIONS: tuple[Definition, ...] = (
-    *_shard_counter("records_emitted", BOTH, "Number of deliveries of records, including retries"),
+    *_shard_counter("records_emitted", BOTH, "Number of record deliveries, including retries"),
     *_shard_counter("records_acked", BOTH, "Number of records that were acked", shards_by=SPOUT),
     *_shard_counter(
         "records_failed",
@@ -101,7 +101,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         shards_by=SPOUT,
     ),
     *_shard_counter(
-        "records_retried", BOTH, "Number of redeliveries of records, without the first deliveries"
+        "records_retried", BOTH, "Number of record redeliveries, not counting first deliveries"
     ),
     *_shard_counter(
         "records_timed_out",
@@ -141,43 +141,41 @@ DEFINITIONS: tuple[Definition, ...] = (
         SPOUT,
         "Number of records in flight (delivered, but not yet acked or failed)",
     ),
-    *_shard_gauge(
-        "queued_records", BOTH, "Number of records that wait for a retry or a dead letter"
-    ),
+    *_shard_gauge("queued_records", BOTH, "Number of records waiting for a retry or a dead letter"),
     *_shard_gauge(
         "refused_letters",
         SPOUT,
         "Number of dead letters that their destination has refused several times in a row. The "
-        "spout retries refused dead letters",
+        "spout retries them",
     ),
     _gauge(
         "stream_oldest_unresolved_seconds",
         SPARK,
-        "Seconds since the first failure of the oldest record that waits for a retry or a dead "
-        "letter; 0 if no record waits",
+        "Seconds since the first failure of the oldest record waiting for a retry or a dead "
+        "letter; 0 if no record is waiting",
     ),
     *_shard_gauge(
         "lag_seconds",
         BOTH,
-        "Lag behind the newest record of the shard, in seconds of arrival time. The lag of a "
-        "stream is the largest lag of its shards. A Spark job reports an upper bound",
+        "Lag behind the shard's newest record, in seconds of arrival time. A stream's lag is the "
+        "largest lag of its shards. A Spark job reports an upper bound",
     ),
     *_shard_gauge(
         "retention_left_seconds",
         SPARK,
-        "Minimum number of seconds until the oldest unread record of the shard expires. The "
-        "value of a stream is the smallest value of its shards",
+        "Minimum number of seconds until the shard's oldest unread record expires. A stream's "
+        "value is the smallest value of its shards",
     ),
     *_shard_metric(
         Kind.HISTOGRAM,
         "latency_seconds",
         SPOUT,
-        "Seconds from the arrival of a record on the stream to its ack",
+        "Seconds from a record's arrival on the stream to its ack",
     ),
     _counter(
         "wait_seconds",
         SPOUT,
-        "Seconds for which the method emissions() of the spout waited for records",
+        "Seconds for which the spout's emissions() waited for records",
         label="reason",
     ),
     _gauge(
@@ -215,8 +213,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     _gauge(
         "polled_shards",
         SPOUT,
-        "Number of shards that are read with GetRecords because the shards have no enhanced "
-        "fan-out subscription",
+        "Number of shards that are read with GetRecords because they have no enhanced fan-out "
+        "subscription",
     ),
     _gauge(
         "reading_held",
@@ -233,14 +231,13 @@ DEFINITIONS: tuple[Definition, ...] = (
     _gauge(
         "report_age_seconds",
         SPARK,
-        "Seconds since the driver last updated the metrics of this stream. The driver does not "
-        "update metrics while a batch runs",
+        "Seconds since the driver last updated this stream's metrics. The driver does not update "
+        "metrics while a batch is running",
     ),
     _counter(
         "data_losses",
         SPARK,
-        "Number of possible losses of records that queries reported. The number also counts "
-        "queries that have ended",
+        "Number of possible record losses that queries reported, including queries that have ended",
     ),
     _counter(
         "query_failures",
@@ -342,7 +339,7 @@ _GAUGES: dict[str, Callable[[ShardMetrics], float | None]] = {
 
 
 class SpoutCollector:
-    """A collector for `prometheus_client.CollectorRegistry.register`. `collect` is thread-safe; it
+    """A collector for `prometheus_client.CollectorRegistry.register`. `collect` is thread-safe, and
     yields nothing before the spout is open.
     """
 
@@ -380,7 +377,7 @@ class SpoutCollector:
 
 
 class MetricsServer(CollectorServer):
-    """An HTTP server for scrapes, with a registry of its own. Port 0 takes a free port. A context
+    """An HTTP server for scrapes, with its own registry. Port 0 chooses a free port. A context
     manager.
     """
 
@@ -389,7 +386,7 @@ class MetricsServer(CollectorServer):
 
 
 def serve(spout: KinesisSpout, port: int, host: str = LOOPBACK) -> MetricsServer:
-    """Start a `MetricsServer` and return it; the caller closes it. Raises as its `start`."""
+    """Start a `MetricsServer` and return it; the caller closes it. Raises what its `start` does."""
     server = MetricsServer(spout, port, host)
     server.start()
     return server

@@ -54,32 +54,33 @@ _TIMED_OUT = "not everything derived from it was acked before the deadline"
 
 
 class Outcomes(Protocol):
-    """Takes the outcomes of trees: the spout. Called from the thread that ended the tree."""
+    """What receives the trees' outcomes: the spout. Called in the thread that ended the tree."""
 
     def ack(self, message_id: str) -> None:
         """All parts of the emission are acked."""
         ...
 
     def fail(self, message_id: str, *, reason: str | None = None, retry: bool = True) -> None:
-        """The emission has failed as a whole. Without `retry` its record is dead-lettered."""
+        """The emission has failed as a whole. Without `retry`, its record is dead-lettered."""
         ...
 
     def extend(self, message_id: str, timeout_s: float | None) -> bool:
-        """Give the emission, and its tree, `timeout_s` seconds from now (None: for ever). False if
-        it has an outcome already.
+        """Give the emission and its tree `timeout_s` seconds from now (None: no deadline). Returns
+        False if the emission already has an outcome.
         """
         ...
 
 
 class TrackedTuple:
-    """A part of one or more trees, to be acked or failed exactly once. Thread-safe; nothing blocks.
+    """A part of one or more trees, to be acked or failed exactly once. Thread-safe; no method
+    blocks.
 
-    A second `ack` or `fail`, and a child after the first, raise `IllegalAckerEventError` and change
-    nothing. As a context manager it acks itself at the end of the block, unless it has an outcome
-    already. On an exception it fails, and the exception propagates. `FailRecordError` (of
-    `kinesis_spout.spout`), also as the exception of a future, says whether the record is retried.
-    An interrupt (`NO_OUTCOME`) that leaves the block gives no outcome, unless the tuple has one:
-    the record is delivered again.
+    After the first `ack` or `fail`, a second one or a new child raises `IllegalAckerEventError` and
+    changes nothing. As a context manager, the tuple acks itself at the end of the block, unless it
+    already has an outcome. On an exception, it fails, and the exception propagates.
+    `FailRecordError` (in `kinesis_spout.spout`), also as a future's exception, says whether the
+    record is retried. An interrupt (`NO_OUTCOME`) that leaves the block gives no outcome: unless
+    the tuple already has one, the record is redelivered.
     """
 
     __slots__ = ("_acker", "_edges", "_ending", "_made")
@@ -94,7 +95,7 @@ class TrackedTuple:
         self._ending: Ending | None = None
 
     def child(self) -> TrackedTuple:
-        """A new part made of this one. The trees wait for it too."""
+        """Return a new part derived from this one. The trees wait for it too."""
         acker = self._acker
         with acker.lock:
             if self._ending is not None:
@@ -104,15 +105,16 @@ class TrackedTuple:
         return TrackedTuple(acker, tuple([(root, edge) for root, _ in self._edges]))
 
     def unanchored(self) -> TrackedTuple:
-        """A tuple that no tree waits for, for code that acks or fails any tuple it is given."""
+        """Return a tuple that no tree waits for, for code that acks or fails all its tuples."""
         return TrackedTuple(self._acker, ())
 
     def follow(self, future: F) -> F:
-        """Make a child that is acked or failed as the future (of a thread pool or of asyncio) ends.
-        Returns the future.
+        """Make a child that is acked or failed when the future (of a thread pool or of asyncio)
+        ends. Returns the future.
 
-        A future that raises or is cancelled fails the tree. Call it for an asyncio future in the
-        thread of its loop. Raises `IllegalAckerEventError` for an object that is no future.
+        A future that raises an error or is cancelled fails the tree. For an asyncio future, call
+        `follow` in its loop's thread. Raises `IllegalAckerEventError` if the object is not a
+        future.
         """
         if not hasattr(future, "add_done_callback"):
             raise IllegalAckerEventError(
@@ -124,16 +126,16 @@ class TrackedTuple:
         return future
 
     def ack(self) -> None:
-        """The part itself is done. Its children may still be under way."""
+        """Ack the part: it is done. Its children may still be in progress."""
         self._answer(Ending.ACKED)
 
     def fail(self, reason: str | None = None) -> None:
-        """The part cannot be done: every tree that it belongs to fails as a whole."""
+        """Fail the part: every tree that it belongs to fails as a whole."""
         self._answer(Ending.FAILED, reason)
 
     def extend(self, timeout_s: float | None) -> bool:
-        """Give the emissions of all its trees `timeout_s` seconds from now (None: for ever). False
-        when all of them have ended.
+        """Give the emissions of all its trees `timeout_s` seconds from now (None: no deadline).
+        Returns False if all of them have ended.
         """
         with self._acker.lock:
             found = [self._acker.message_of(root) for root, _ in self._edges]
@@ -144,7 +146,7 @@ class TrackedTuple:
 
     @property
     def answered(self) -> bool:
-        """Whether this part was acked or failed. Its children may still be under way."""
+        """Whether this part was acked or failed. Its children may still be in progress."""
         return self._ending is not None
 
     @property
@@ -228,8 +230,8 @@ class TrackedTuple:
 
 
 class TupleTree(TrackedTuple):
-    """The first tuple of an emission's tree. Its deadline is set when it is made, so make it when
-    the work begins.
+    """The first tuple of an emission's tree. The deadline is set when the tree is created, so
+    create it when the work begins.
     """
 
     __slots__ = ("message_id", "outcomes", "root")
@@ -254,8 +256,8 @@ class TupleTree(TrackedTuple):
         super().__init__(acker, ((self.root, edge),))
 
     def withdraw(self) -> bool:
-        """End the tree without an outcome: the emission was acked or failed in another way. False
-        when the tree has ended already.
+        """End the tree without an outcome: the emission was acked or failed in another way. Returns
+        False if the tree had already ended.
         """
         return self._acker.withdraw(self.root)
 
@@ -264,12 +266,12 @@ class TupleTree(TrackedTuple):
 
 
 def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
-    """A part that is made of several, of one tree or of several trees. Its ack counts in all of
-    them; its failure fails them all.
+    """Return a part derived from several parts, of one tree or several. Its ack counts in all their
+    trees; its failure fails all of them.
 
-    Parents without a tree add nothing. Raises `IllegalAckerEventError`, and changes nothing, when
-    there are no parents, when one of them is no tuple, was acked or failed, or when they belong to
-    different ackers.
+    Parents without a tree add nothing. Raises `IllegalAckerEventError`, and changes nothing, if
+    there are no parents, if a parent is not a tuple or was already acked or failed, or if the
+    parents belong to different ackers.
     """
     if not parents:
         raise IllegalAckerEventError(
@@ -302,8 +304,8 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
 
 
 def fail_timed_out(acker: Acker[TupleTree], now_ms: int) -> int:
-    """Fail the emissions of all trees whose deadline is `now_ms` or earlier. Returns how many. See
-    `Acker.next_deadline_ms`.
+    """Fail the emissions of all trees that have a deadline of `now_ms` or earlier. Returns their
+    number. See `Acker.next_deadline_ms`.
     """
     outcomes = acker.expire(now_ms)
     tell(outcomes)

@@ -162,8 +162,7 @@ def past_position(requested: RequestedPosition, now_ms: int) -> Position:
     position = requested.at(now_ms)
     if position.timestamp_ms is not None and position.timestamp_ms > now_ms:
         raise MoveRefusedError(
-            f"{position} is in the future: the clock of Kinesis shows "
-            f"{Position.at_timestamp(now_ms)}",
+            f"{position} is in the future: Kinesis's clock shows {Position.at_timestamp(now_ms)}",
             "pass an earlier time",
         )
     return position
@@ -235,7 +234,7 @@ def find_rewind(
     past = past_at(entries, requested.timestamp_ms or 0) if entries else None
     if past is None:
         raise MoveRefusedError(
-            "the checkpoint history of the application starts only at "
+            "the application's checkpoint history starts only at "
             f"{Position.at_timestamp(entries[0].time_ms)}"
             if entries
             else "the application has no stored checkpoint history; only a running job writes the "
@@ -290,6 +289,6 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
         if len(whole) == len(marks):
             return whole
     raise ConflictError(
-        "the checkpoint history changed during each attempt to read the history",
+        "the checkpoint history changed during each attempt to read it",
         "run the command again",
     )

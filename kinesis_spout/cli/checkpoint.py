@@ -75,7 +75,8 @@ MAX_NAMED = 20  # records; with --all there may be 100,000
 def show(op: Operation) -> None:
     """Show each shard's read position and checkpoint.
 
-    The command sends no request to Kinesis, and may run while the job runs.
+    The command sends no request to Kinesis, and may run while the job is
+    running.
     """
     states = [stored.state for _, stored in sorted(op.store.shard_states.load().items())]
     if not states:
@@ -108,17 +109,18 @@ def history(
 ) -> None:
     """Show the history of the application's checkpoints, with the newest entry last.
 
-    Each entry lists the shards that moved, with their positions before and after.
-    When an entry was written, all records before its positions were acked.
-    `checkpoint rewind` moves the application back to the time of an entry. The
-    command sends no request to Kinesis, and may run while the job runs.
+    Each entry lists the shards that moved, with their positions before and
+    after. When an entry was written, all records before its positions were
+    acked. `checkpoint rewind` moves the application back to the time of an
+    entry. The command sends no request to Kinesis, and may run while the job is
+    running.
     """
     since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
     entries = read_history(op.store.history)
     if not entries:
         note(
             f"application {op.place.application} has no stored history {op.on_stream}. The job "
-            "writes the history while it runs"
+            "writes the history while it is running"
         )
     else:
         named = {name for entry in entries for name in entry.positions}
@@ -173,11 +175,11 @@ def move(
 
     The command shows each shard's position before and after the move, and the
     number of records that will be repeated or skipped. The command is refused
-    while the application runs. At its next start, the job continues from the new
-    positions. Do not change the job's Spark checkpoint location.
+    while the application is running. At its next start, the job continues from
+    the new positions. Do not change the job's Spark checkpoint location.
 
     The exit code is 0 if the shards are moved, 1 if the move is refused, 3 if
-    Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
+    Kinesis or ZooKeeper cannot be reached, and 4 if the application is running.
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
@@ -206,11 +208,11 @@ def rewind(
     time. The positions come from the checkpoint history, which `checkpoint
     history` shows. The command shows each shard's position before and after the
     move, and the number of records that will be repeated. The command is refused
-    while the application runs. At its next start, the job continues from the
-    earlier positions. Do not change the job's Spark checkpoint location.
+    while the application is running. At its next start, the job continues from
+    the earlier positions. Do not change the job's Spark checkpoint location.
 
     The exit code is 0 if the shards are moved, 1 if the move is refused, 3 if
-    Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
+    Kinesis or ZooKeeper cannot be reached, and 4 if the application is running.
     """
     with op.patience():
         op.own()
@@ -308,8 +310,8 @@ def reset(op: Operation) -> None:
 
     The next run of the application starts at the starting position in its
     options, as a new application does. The command is refused while the
-    application runs. A Spark job needs a new Spark checkpoint location for its
-    next run; the command does not remove the old location.
+    application is running. A Spark job needs a new Spark checkpoint location for
+    its next run; the command does not remove the old location.
     """
     application, identity = f"application {op.place.application} {op.on_stream}", op.store.identity
     try:
@@ -344,22 +346,23 @@ def skip(
         metavar="SHARD",
         parser=shard_id_of,
     ),
-    all_records: bool = option("Skip all unresolved records of the shard.", "--all"),
+    all_records: bool = option("Skip all the shard's unresolved records.", "--all"),
     to: Path | None = option(
-        "Save the records to this new file. `produce --json` puts the lines of the file on a "
-        "stream again.",
+        "Save the records to this new file. `produce --json` puts the file's lines on a stream "
+        "again.",
         metavar="FILE",
     ),
 ) -> None:
     """Skip unresolved records without further retries, and move the checkpoint past them.
 
-    An unresolved record has failed, or waits for an earlier record. The command
-    shows the shard's positions before and after the skip. The command is refused
-    while the application runs. With --to, the command first reads the records
-    from the stream and saves them in a file.
+    An unresolved record has failed, or is waiting for an earlier record. The
+    command shows the shard's positions before and after the skip. The command is
+    refused while the application is running. With --to, the command first reads
+    the records from the stream and saves them in a file.
 
     The exit code is 0 if the records are skipped, 1 if the command is refused, 3
-    if Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
+    if Kinesis or ZooKeeper cannot be reached, and 4 if the application is
+    running.
     """
     if bool(sequences) == all_records:
         raise wrong_usage("SEQUENCE..., --all", "pass either sequence numbers or --all")
@@ -444,15 +447,13 @@ def save_records(
 def export(
     op: Operation,
     *,
-    to: Path | None = option(
-        "File to which the export is written (default: stdout).", metavar="FILE"
-    ),
+    to: Path | None = option("File to write the export to (default: stdout).", metavar="FILE"),
 ) -> None:
     """Write the application's state for this stream to a file (or stdout) as one JSON document.
 
-    The command may run while the job runs. To move an application to another
-    ZooKeeper, stop its job before the export: an export does not contain later
-    progress.
+    The command may run while the job is running. To move an application to
+    another ZooKeeper, stop its job before the export: an export does not contain
+    later progress.
     """
     application = op.place.application
     exported = transfer.export_application(op.store, application, now_ms=op.clock.now_ms())
@@ -481,14 +482,14 @@ def import_export(
     """Restore an application's state from a file that `checkpoint export` wrote.
 
     An export can be imported only for the stream from which it was exported. The
-    command is refused while the application runs. If the application already has
-    state, pass --replace. Records that were read since the export are read again.
-    Without --allow-skip, the import is refused if a shard's exported position is
-    later than its current position. After an interrupted import, the application
-    does not start until the import is repeated.
+    command is refused while the application is running. If the application
+    already has state, pass --replace. Records that were read since the export
+    are read again. Without --allow-skip, the import is refused if a shard's
+    exported position is later than its current position. After an interrupted
+    import, the application does not start until the import is repeated.
 
     The exit code is 0 if the state is restored, 1 if the import is refused, 3 if
-    Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
+    Kinesis or ZooKeeper cannot be reached, and 4 if the application is running.
     """
     try:
         data = file.read_bytes()
@@ -501,7 +502,7 @@ def import_export(
     except StoredDataError as exc:  # whose remedy is that of a node in ZooKeeper
         raise CliError(
             exc.message,
-            "pass a complete file that `checkpoint export` of this or an older version wrote",
+            "pass a complete file that `checkpoint export` wrote, in this or an older version",
         ) from exc
     with op.patience():
         transfer.check_stream(exported, op.client.describe().identity)

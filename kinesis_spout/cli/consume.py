@@ -114,7 +114,7 @@ def consume(
         panel=LOSS,
         metavar="",
     ),
-    raw: bool = _write("Write only the payload of each record, followed by a newline."),
+    raw: bool = _write("Write only each record's payload, followed by a newline."),
     scheme: Any | None = scheme_flag(panel=OUTPUT),
     exec_: str | None = _write(
         "Start this command, and write a line for each record to its stdin. The command must "
@@ -124,11 +124,11 @@ def consume(
         metavar="COMMAND",
     ),
     message_timeout: str = _write(
-        "A record counts as failed if the command does not answer the record within this time.",
+        "A record counts as failed if the command does not answer it within this time.",
         default="30s",
     ),
     max_pending: int | None = _write(
-        "Maximum number of records that may wait for an answer from the command (default: 100).",
+        "Maximum number of records that may be waiting for the command's answer (default: 100).",
         min=1,
     ),
     retry_limit: int = _write(
@@ -371,7 +371,7 @@ class ConsumeScreen:
         if self._warnings <= MAX_WARNINGS:
             note(sentence)
         if self._warnings == MAX_WARNINGS:
-            note("further notes of this kind are only counted; their number is printed at the end")
+            note("further notes of this kind are only counted, and the count is printed at the end")
 
     def live(self, spout: KinesisSpout) -> AbstractContextManager[object]:
         """On a terminal, redraw the table once a second while the block runs. In a file it is

@@ -43,7 +43,7 @@ def doctor(
     consumer_arn: str | None = flag("consumer_arn"),
     master: str | None = option("Start Spark on this master and check its executors too."),
     conf: list[str] | None = option(
-        "Set a property of Spark's configuration for --master. Repeatable.", metavar="KEY=VALUE"
+        "Set a Spark configuration property for --master. Repeatable.", metavar="KEY=VALUE"
     ),
     profile: str | None = flag("profile"),
 ) -> None:

@@ -44,7 +44,7 @@ LOCALSTACK = "http://127.0.0.1:4566"
 
 
 _job, _world, _verdict = (
-    partial(option, panel=panel) for panel in ("The job", "Environment of the drill", "The verdict")
+    partial(option, panel=panel) for panel in ("The job", "The drill's environment", "The verdict")
 )
 
 
@@ -65,8 +65,8 @@ def drill(
         metavar="MODULE:FUNCTION",
     ),
     payload: str | None = _job(
-        "Make the data of the records with your own function, which takes a key and a number and "
-        "returns bytes.",
+        "Make the records' data with your own function, which takes a key and a number and returns "
+        "bytes.",
         metavar="MODULE:FUNCTION",
     ),
     ensemble: bool = _world("Run three ZooKeeper servers instead of one."),
@@ -141,12 +141,12 @@ def drill(
                 f"{SCRATCH}."
             )
             if takes_scratch(load_function(process)):
-                parameter = f"The parameter {SCRATCH} of the function also gets the directory."
+                parameter = f"The function's parameter {SCRATCH} also gets the directory."
             warn(
-                f"the drill calls your function {process} with the drill's records. The drill does "
-                "not delete what the function writes outside its scratch directory. The drill "
-                "passes some records to the function more than once. The environment variable "
-                f"{SCRATCH_VARIABLE} names the scratch directory. {parameter}"
+                f"the drill calls your function {process} with the drill's records, some of them "
+                "more than once. The drill does not delete what the function writes outside its "
+                f"scratch directory. The environment variable {SCRATCH_VARIABLE} names the scratch "
+                f"directory. {parameter}"
             )
         verdicts: list[Verdict] = []
         undone: list[str] = []  # the drills that could not do their work, and so have no verdict

@@ -119,7 +119,7 @@ class ExecProcess(SpoutListener):
         except ValueError as exc:
             problem = f"is not a valid command line ({exc})"
             raise ConfigError.of(
-                "exec", problem, text, remedy="check the quotes of the command line"
+                "exec", problem, text, remedy="check the command line's quotes"
             ) from exc
         if not self._words:
             remedy = "pass the name of a program, then its arguments"
@@ -280,8 +280,7 @@ class ExecProcess(SpoutListener):
                 self._ack_late(answer.id)
             elif not is_late:
                 fault = fault or (
-                    "the line answers a record that is not waiting for an answer, so the line is "
-                    "ignored"
+                    "the line answers a record that is not waiting for an answer, so it is ignored"
                 )
         if fault:
             self.bad_answers += 1

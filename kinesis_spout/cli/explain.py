@@ -52,9 +52,9 @@ def explain_command(
 ) -> None:
     """Explain why a shard makes no progress: the cause, its effects, and the commands that fix it.
 
-    The command only reads, so it may run while the job runs. The command cannot
-    observe other consumers of a shard, but names them as a possible cause. The
-    exit code is 0 if the command can explain the state.
+    The command only reads, so it may run while the job is running. The command
+    cannot observe other consumers of a shard, but names them as a possible
+    cause. The exit code is 0 if the command can explain the state.
     """
     looks = looking(op.place, op.stack, max_asked=ask)
     look = looks.watch(op.window(window), shard)
@@ -98,15 +98,15 @@ def explained_screen(
         parts.append(
             Text(
                 "-> Fix: if you need the lost records, put them on the stream again from their "
-                "source. Raise the retention of the stream to have more time after an outage."
+                "source. To have more time after an outage, raise the stream's retention."
             )
         )
     causes = {cause.kind for group in found for cause in group.explanation.chain}
     if look.refusal is not None and Kind.KINESIS_REFUSES not in causes:
         parts.append(
             Text(
-                "the lag of the shards is not known, because their newest records could not be "
-                f"read: {look.refusal}",
+                "the shards' lag is not known, because their newest records could not be read: "
+                f"{look.refusal}",
                 "yellow",
             )
         )
@@ -127,7 +127,10 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
     head = Text.assemble((shards_named(group.shards, MAX_NAMED), "bold"), "  ")
     head.append(health.value, COLOURS[health])
     if waiting:
-        verb, holder = are(len(waiting), "waits", "wait"), are(len(group.shards), "it", "them")
+        verb, holder = (
+            are(len(waiting), "is waiting", "are waiting"),
+            are(len(group.shards), "it", "them"),
+        )
         head.append(f"  {shards_named(waiting, MAX_NAMED)} {verb} for {holder}")
     if count and health is Health.OK:
         head.append(f"  {records(count)} unresolved")

@@ -88,7 +88,7 @@ def _in_all_shards(text: str) -> RequestedPosition:
             Path | None if name in _PATHS else str | None,
             option(
                 f"{', '.join(systems)}: {meaning}.",
-                panel="State of the other consumer",
+                panel="The other consumer's state",
                 callback=None if name in _PATHS else typed_text,
             ),
         )
@@ -104,7 +104,7 @@ def import_(
         metavar="SYSTEM",
     ),
     at: RequestedPosition | None = option(
-        "Starting position of shards for which the other consumer has no position: TRIM_HORIZON, "
+        "Starting position of shards that the other consumer has no position for: TRIM_HORIZON, "
         "LATEST, or a time such as -2h, 14:00 (today, in UTC) or 2026-01-31T12:00:00Z.",
         metavar="POSITION",
         parser=_in_all_shards,
@@ -123,7 +123,8 @@ def import_(
     --dry-run. The command does not change the other consumer's state.
 
     The exit code is 0 if the positions are stored, 1 if the import is refused, 3
-    if Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
+    if Kinesis or ZooKeeper cannot be reached, and 4 if the application is
+    running.
     """
     flags = {name: f"--{name.replace('_', '-')}" for name in _STATE}
     own = [name for name, (systems, _) in _STATE.items() if system in systems]

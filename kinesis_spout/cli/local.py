@@ -38,7 +38,7 @@ def local(
     ),
     region: str = option("AWS region that the server writes into its ARNs.", default="us-east-1"),
     limits: bool = option(
-        "Enforce the limits of Kinesis on reads, writes and stream operations.",
+        "Enforce Kinesis's limits on reads, writes and stream operations.",
         "--limits/--no-limits",
     ),
 ) -> None:
@@ -49,7 +49,7 @@ def local(
     """
     check_host(host)
     if not _REGION.fullmatch(region):
-        raise wrong_usage("--region", f"{region!r} is not the name of an AWS region")
+        raise wrong_usage("--region", f"{region!r} is not an AWS region's name")
     fake = FakeKinesis(
         settings=FakeKinesisSettings(region=region, limits=limits, control_limits=limits)
     )

@@ -28,7 +28,7 @@ def pause(
         callback=typed_text,
     ),
     wait: bool = option("Wait until the application has no records in flight."),
-    timeout: float = duration_option("Maximum time that --wait waits, e.g. 10m.", "60s"),
+    timeout: float = duration_option("Maximum time that --wait waits, such as 10m.", "60s"),
     before_start: bool = option("Also pause an application that has never run."),
 ) -> None:
     """Pause an application.
@@ -97,7 +97,7 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
         now = store.view.read()
         if now.pause is None:
             raise CliError(
-                "another command ended the pause while this command waited",
+                "another command ended the pause while this command was waiting",
                 "pause the application again",
             )
         why = unrest(before, now)
@@ -117,6 +117,6 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
             note(f"{why}; waiting")
         before, noted = now, why
     return (
-        "the application has no records in flight, because no process runs it; the next process "
-        "starts paused"
+        "the application has no records in flight, because no process is running it; the next "
+        "process starts paused"
     )

@@ -48,9 +48,9 @@ def peek(
 ) -> None:
     """Show a record: its data, its key, its attempts and the reasons for its failures.
 
-    The command only reads, so it may run while the job runs. With --application,
-    the command also shows the record's status: acked, unresolved (failed or
-    waiting) or not read yet.
+    The command only reads, so it may run while the job is running. With
+    --application, the command also shows the record's status: acked, unresolved
+    (failed or waiting) or not read yet.
 
     The exit code is 0 if the stream contains the record, 1 if the stream does not
     contain the record, and 3 if Kinesis or ZooKeeper cannot be reached.
@@ -128,7 +128,7 @@ def _lines(
     if found.record is None:
         yield f"the shard does not contain record {number.whole}; the record may have expired"
         if found.next_number is not None:
-            yield f"the next record of the shard is {found.next_number}"
+            yield f"the shard's next record is {found.next_number}"
     elif found.users:
         yield f"record {number.whole} is an aggregate of {len(found.users)} user records"
     for record in records:
@@ -166,7 +166,7 @@ def _failures(record: dict[str, Any]) -> Iterator[str]:
     yield f"    first failure {record['firstFailure']}, last failure {record['lastFailure']}"
     yield f"    reason: {reason_text(record['reason'])}"
     if record["blocked"]:
-        yield "    the record has not been delivered: it waits for an earlier record"
+        yield "    the record has not been delivered: it is waiting for an earlier record"
     if record["rejected"]:
         yield "    the record is no longer retried, but is not dead-lettered yet"
 

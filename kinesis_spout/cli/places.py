@@ -90,10 +90,10 @@ COUNT = option(
     min=0,
     max=1_000_000,
 )
-REPLACE = option("Replace the existing state of the application.")
+REPLACE = option("Replace the application's existing state.")
 WINDOW = duration_option(
-    "Time to watch the shards before the verdict, e.g. 30s or 5m. With 0s, the command shows the "
-    "verdict at once, without checking whether positions move.",
+    "Time to watch the shards before the verdict, such as 30s or 5m. With 0s, the command shows "
+    "the verdict at once, without checking whether positions move.",
     "10s",
 )
 ASK = option(
@@ -290,9 +290,9 @@ class Operation:
 
 
 Need = Literal["required", "optional", "any", "free", "none"]
-_PAIRS = "Set another connection option, like profile=work. Repeatable."
+_PAIRS = "Set any other connection option, such as profile=work. Repeatable."
 _WRITES = {
-    "dry_run": (bool, option("Show the changes without making the changes.")),
+    "dry_run": (bool, option("Show the changes without making them.")),
     "yes": (bool, option("Do not ask for confirmation.", "--yes", "-y")),
 }
 _SHOWS = {"as_json": (bool, option("Print only JSON on stdout.", "--json"))}
@@ -541,7 +541,7 @@ def past_time(text: str) -> RequestedPosition:
     requested = RequestedPosition.parse(text)
     if not requested.is_time:
         raise typer.BadParameter(
-            f"{text} is not a time; use -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z"
+            f"{text} is not a time; use -2h, 14:00, or an ISO time such as 2026-01-31T12:00:00Z"
         )
     return requested
 

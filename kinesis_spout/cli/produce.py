@@ -176,20 +176,19 @@ def produce(
         callback=typed_text,
     ),
     as_json: bool = option(
-        "Read lines of JSON from consume or consume --dead-letter, and put the data and the "
-        "partition key of each line.",
+        "Read lines of JSON from consume or consume --dead-letter, and put each line's data and "
+        "partition key.",
         "--json",
     ),
     aggregate: bool = option(
-        "Pack lines that arrive at the same time into aggregates of the Kinesis Producer Library. "
+        "Pack lines that arrive together into aggregates of the Kinesis Producer Library. "
         "Consumers must unpack the aggregates."
     ),
 ) -> None:
     """Put each line of stdin on a stream as one record, as soon as the line arrives.
 
-    The order of records may change. If the response to the put of a record is
-    lost, the record is put again, so the stream may contain the record twice.
-    Empty lines are skipped.
+    The order of records may change. If the response to a put is lost, the record
+    is put again, so the stream may contain it twice. Empty lines are skipped.
     """
     if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
         raise wrong_usage("--key", f"a partition key must have 1 to {MAX_KEY_LENGTH} characters")

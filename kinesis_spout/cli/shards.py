@@ -46,7 +46,7 @@ def shards(
 ) -> None:
     """Show a stream's shards as a tree of splits and merges, with the progress of an application.
 
-    The command only reads, so it may run while the job runs. Without
+    The command only reads, so it may run while the job is running. Without
     --application, the command shows only which shards are open or closed.
     """
     application = op.place.application

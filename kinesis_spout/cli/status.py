@@ -75,11 +75,11 @@ def status(
     """Show an application's health: one verdict, then a line for each shard, the worst shard first.
 
     Without --application, the command shows a line for each application and
-    stream in ZooKeeper. The command only reads, so it may run while the jobs run.
-    The exit code is 0 for the verdicts ok, lagging, paused and not running. The
-    exit code is 1 for the verdicts stalled, losing and unknown, and for an
-    application that does not exist. The exit code is 3 if Kinesis or ZooKeeper
-    cannot be reached.
+    stream in ZooKeeper. The command only reads, so it may run while the jobs are
+    running. The exit code is 0 for the verdicts ok, lagging, paused and not
+    running. The exit code is 1 for the verdicts stalled, losing and unknown, and
+    for an application that does not exist. The exit code is 3 if Kinesis or
+    ZooKeeper cannot be reached.
     """
     if watch and op.as_json:
         raise wrong_usage("--watch, --json", "use only one of --watch and --json")

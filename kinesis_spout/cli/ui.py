@@ -246,7 +246,7 @@ class PageAnswers:
             address = urlsplit(target)
             asked = parse_qs(address.query, max_num_fields=10)
         except ValueError:
-            return text(HTTPStatus.BAD_REQUEST, "the address of the page is not valid")
+            return text(HTTPStatus.BAD_REQUEST, "the page's address is not valid")
         if address.path == "/":
             return Answer(HTTPStatus.OK, _HTML, page())
         if address.path not in {"/page.json", "/status.json"}:
@@ -298,7 +298,7 @@ def ui(
     op: Operation,
     *,
     port: int = option(
-        "Port on which the page is served; 0 chooses a free port.",
+        "Port to serve the page on; 0 chooses a free port.",
         default=DEFAULT_PORT,
         min=0,
         max=65_535,
@@ -310,8 +310,8 @@ def ui(
     window: float = WINDOW,
     ask: int = ASK,
     dead_letters: Path | None = option(
-        "File or directory with dead letters (JSON, parquet, orc). The page shows the reasons of "
-        "the dead letters.",
+        "File or directory with dead letters (JSON, parquet, orc). The page shows the dead "
+        "letters' reasons.",
         metavar="PATH",
     ),
     once: Path | None = option(
@@ -322,8 +322,8 @@ def ui(
 
     Without --application, the page starts with a list of all applications in
     ZooKeeper. Click an application to open its page. The command only reads, so
-    it may run while the jobs run. The page has no login. Only this machine can
-    open the page, unless you pass --host. Ctrl-C ends the command.
+    it may run while the jobs are running. The page has no login. Only this
+    machine can open the page, unless you pass --host. Ctrl-C ends the command.
     """
     check_host(host)
     place, letters = op.place, None

@@ -125,7 +125,7 @@ def format_of(files: LetterFiles) -> LetterFormat | None:
     """
     kinds = {FileName.of(name).kind for name in files.names()}
     found = sorted(kind for kind in kinds if kind is not None)
-    remedy = "pass --format with the format of the dead letters"
+    remedy = "pass the dead letters' format with --format"
     if len(found) > 1:
         raise RedriveError(f"{files} contains files of the formats {' and '.join(found)}", remedy)
     if kinds and not found:
@@ -204,8 +204,8 @@ class LocalLetterFiles:
             sync_folder(folder)
         except OSError as exc:
             raise RedriveError(
-                "redrive cannot write the list of the records that it has put to the "
-                f"directory {folder} ({exc.strerror})",
+                f"redrive cannot write its list of put records to the directory {folder} "
+                f"({exc.strerror})",
                 f"make the directory {folder} writable",
             ) from exc
 

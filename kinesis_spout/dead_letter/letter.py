@@ -103,16 +103,16 @@ _NAMES_OF_VERSION_1 = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One dead letter: a record that is not retried any more.
+    """One dead letter: a record that is no longer retried.
 
     - Times are in UTC. `attempts` counts the deliveries that failed.
     - `data` is None if the record was gone from the stream before its retry. `count` may then be
-      above 1: the letter is for the `count` records from `sequence_number` to
+      above 1: the letter stands for the `count` records from `sequence_number` to
       `last_sequence_number`.
     - `sub_sequence_number` is None for a record that was delivered while aggregates were not
-      unpacked: if it is one, `data` is all of it.
+      unpacked. If the record is an aggregate, `data` is the whole aggregate.
 
-    The repr shows neither payload nor partition key.
+    The repr shows neither the payload nor the partition key.
     """
 
     message_id: str
@@ -164,8 +164,8 @@ class Letter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is of an aggregate that was delivered whole. Without the payload, any record
-        that was delivered without unpacking aggregates may be one.
+        """Whether the letter is for an aggregate that was delivered whole. Without the payload, any
+        record that was delivered without unpacking aggregates may be an aggregate.
         """
         if self.sub_sequence_number is not None:
             return False
@@ -331,7 +331,7 @@ class LetterFile:
                 "dead_letter",
                 f"cannot be written: {exc.strerror}",
                 str(self._path),
-                remedy="choose a dead letter file that can be written",
+                remedy="choose a writable dead letter file",
             ) from exc
         return self
 

@@ -325,8 +325,7 @@ class Redrive:
         if self.counts["unreadable"] and not has_letters:
             raise RedriveError(
                 f"the {kind} files in {self.files} contain no dead letters",
-                "pass the path to which a DeadLetter writes, and the format of its files "
-                "with --format",
+                "pass the path that a DeadLetter writes to, and its files' format with --format",
             )
 
     def _whole(self, pieces: Iterable[Piece | None]) -> Iterator[tuple[Letter, bool]]:

@@ -117,7 +117,7 @@ def executor_findings(
     without = [one for one in seen if one.error is not None]
     if without:
         cannot = f"kinesis-spout cannot be imported on {_hosts(without)} ({without[0].error})"
-        install = "install kinesis-spout in the Python of the executors"
+        install = "install kinesis-spout in the executors' Python"
         ship = "ship an environment that contains kinesis-spout (spark.archives)"
         yield failed(f"{cannot}; {install}, or {ship}", PACKAGE)
     others = [one for one in seen if one.error is None and one.version != version]
@@ -191,7 +191,7 @@ FAN_OUT = (
         meaning=(
             "the credentials are not allowed to call {action} on {consumer}, so shards are polled"
         ),
-        remedy="allow {action} on the stream's consumers in the IAM policy of the credentials",
+        remedy="allow {action} on the stream's consumers in the credentials' IAM policy",
     ),
     Check("kinesis:RegisterStreamConsumer", Stream.check_registering, [_CONSUMER]),
     Check("kinesis:SubscribeToShard", Stream.check_subscribing, [_CONSUMER]),

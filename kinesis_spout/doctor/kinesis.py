@@ -101,14 +101,14 @@ class Stream:
             return not_tried("the endpoint's responses contain no date")
         off_s = abs(self._ahead_s)
         if off_s <= WRONG_CLOCK_S:
-            return ok(f"this machine's clock is within {WRONG_CLOCK_S} s of the clock of Kinesis")
+            return ok(f"this machine's clock is within {WRONG_CLOCK_S} s of Kinesis's clock")
         off = f"{off_s / 60:.0f} min" if off_s >= 120 else f"{off_s:.0f} s"
         side = "ahead of" if self._ahead_s > 0 else "behind"
-        shown = f"this machine's clock is {off} {side} the clock of Kinesis"
+        shown = f"this machine's clock is {off} {side} Kinesis's clock"
         verdict, effect = warning, "start times and lags are wrong by this difference"
         if off_s > SIGNED_FOR_S:
             verdict, effect = failed, "AWS refuses requests whose time is off by more than 5 min"
-        return verdict(f"{shown}; {effect}; set the clock of this machine")
+        return verdict(f"{shown}; {effect}; set this machine's clock")
 
     def describe(self) -> Finding:
         if self._refusal is None or isinstance(self._refusal, StreamNotFoundError):
@@ -238,7 +238,7 @@ def tried(
     *,
     refused: Callable[[str], Finding] = failed,
     meaning: str = "the credentials are not allowed to call {action} on {stream}",
-    remedy: str = "allow {action} in the IAM policy of the credentials",
+    remedy: str = "allow {action} in the credentials' IAM policy",
 ) -> Check[Stream]:
     """The row of an IAM action that is tried. `call` calls it, and reports what it found.
 

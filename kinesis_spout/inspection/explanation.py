@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _TEXT = """
 :: throttled
-    [throttled=now] Kinesis throttles this command's reads of shard {shard}
+    [throttled=now] Kinesis is throttling this command's reads of shard {shard}
     [throttled=batch] Kinesis throttled {refused_reads} {refused_reads:read|reads} of shard {shard}
         in the current batch
     [throttled=lately] Kinesis has throttled {refused_reads} {refused_reads:read|reads} of shard
@@ -83,17 +83,18 @@ _TEXT = """
         dump of the driver's Python process
     [stage=not begun, !is_first] fix look: check in Spark's UI whether an executor has a free core;
         check in the executor's log whether the executor reaches Kinesis and ZooKeeper
-    [stage=reading] fix look: check in the executor's log whether Kinesis throttles the shard
+    [stage=reading] fix look: check in the executor's log whether Kinesis is throttling the shard
     [stage=unanswered] fix look: find out why the driver and the Python workers ended. A record of
         the batch may crash these processes
-    [stage=function, !is_late] fix look: check in Spark's UI what the sink or function waits for
+    [stage=function, !is_late] fix look: check in Spark's UI what the sink or function is waiting
+        for
     [stage=reported] fix look: read in the driver's log why Spark does not start a new batch: the
         next trigger may not be due, or the query may hang
     [stage=not reported] fix look: check that the query passes source.tracked(...) to foreachBatch;
-        check in Spark's UI what the query waits for
+        check in Spark's UI what the query is waiting for
     [stage=sink, !is_late] fix look: check in Spark's UI which stage of the batch is running
     [is_late] fix look: take a thread dump of the driver (Spark's UI) and a stack dump of its Python
-        process: the dumps show what the function or its sink waits for
+        process: the dumps show what the function or its sink is waiting for
     [is_late] fix start: if the function or its sink hangs, restart the job: the batch is
         redelivered
 
@@ -222,7 +223,8 @@ _TEXT = """
 
 # Not even a job that runs may read a child before its parents.
 == waits for parents: Waiting, effect
-    shard {shard} waits until its {parents:parent is|parents are} read to the end: {parents:shards}
+    shard {shard} is waiting until its {parents:parent is|parents are} read to the end:
+        {parents:shards}
 
 # Polling may read the shard meanwhile, so a shard that keeps up has this cause, too.
 == not subscribed: Slow, below
@@ -266,7 +268,8 @@ _TEXT = """
     <throttled>
     <other readers>
     [ended_at_ms] fix nothing: nothing to do until the job's next run is due
-    [has_no_owner, !ended_at_ms] fix nothing: no record waits; start the job to read new records
+    [has_no_owner, !ended_at_ms] fix nothing: no record is waiting; start the job to read new
+        records
     [!has_no_owner, !throttled, progress=finished|idle|past|reading] fix nothing: nothing to do
 
 # It explains an old lag, whatever is found below.
@@ -281,7 +284,7 @@ _TEXT = """
         ancestor, shard {holder:shard}, are acked or dead-lettered
     [held=new records, !holder] the job reads no new record of shard {shard} until the shard's
         failed records are acked or dead-lettered
-    [held=retries] {unresolved:records} of shard {shard} {unresolved:waits|wait} until earlier
+    [held=retries] {unresolved:records} of shard {shard} {unresolved:is|are} waiting until earlier
         records of shard {holder:shard} are acked or dead-lettered
     the job delivers records in order ({order})
 
@@ -290,13 +293,13 @@ _TEXT = """
     [pace=catching up] shard {shard} is {lag_ms} behind, but is catching up
     [pace=not known] shard {shard} is {lag_ms} behind
     [pace=not known, !lag_ms] shard {shard} is being read
-    [pace=not known] the reading speed of the shard is not known yet
+    [pace=not known] the shard's reading speed is not known yet
     [is_in_loop] shard {shard} is read only between crashes of the process that reads it
     [pace=interrupted, !is_in_loop] shard {shard} was read until a moment ago
     [pace=interrupted] the shard is {lag_ms} behind
     [pace=falling behind] shard {shard} is {lag_ms} behind
-    [pace=falling behind] the lag of the shard grows
-    [pace=falling behind, !lag_ms] the lag of shard {shard} grows
+    [pace=falling behind] the shard's lag is growing
+    [pace=falling behind, !lag_ms] the lag of shard {shard} is growing
     in the last {window_ms}, the job's read position moved forward by only {read_ms}
     [is_after_burst] most likely, many records arrived in the shard at once
     each batch contains as many records of the shard as its limit allows ({batch_limit})
@@ -305,7 +308,7 @@ _TEXT = """
     at this speed, unread records expire in {expires_in_ms}
     [pace=falling behind] at this speed, unread records expire in more than {retention_ms}
     <throttled>
-    fix wait: wait. At this speed, the job reaches the newest record of the shard at {tip_at_ms}
+    fix wait: wait. At this speed, the job reaches the shard's newest record at {tip_at_ms}
     <other readers>
     [pace=not known] fix wait: wait a minute, and run this command again
     <save the records>
@@ -326,7 +329,7 @@ _TEXT = """
     [keeps_end] the job reads the children of shard {shard} once all unresolved records of the shard
         are acked or dead-lettered
     {failed:records} failed
-    {waiting:records} {waiting:waits|wait} for the failed {failed:record|records}
+    {waiting:records} {waiting:is|are} waiting for the failed {failed:record|records}
     [is_out] record {record:position} was delivered
     [is_out] the program has neither acked nor failed the record yet
     the record has been in flight for at least {out_ms} (since {out_since_at_ms})
@@ -445,8 +448,8 @@ _TEXT = """
 # to start another one.
 == process halted: Blocked
     [halt=jvm stopped] Spark's JVM (pid {halted:id} on {host}) is suspended, so no batch continues
-    [halt=jvm stopped] the job's Python process (pid {pid:id}) still runs and keeps the session with
-        ZooKeeper
+    [halt=jvm stopped] the job's Python process (pid {pid:id}) is still running and keeps its
+        ZooKeeper session
     [halt=stopped] the process (pid {pid:id} on {host}) is suspended
     [halted] the process was suspended by SIGSTOP, or by Ctrl-Z in its terminal
     [halt=stopped, owns] ZooKeeper ends the session of a suspended process after
@@ -454,14 +457,15 @@ _TEXT = """
     [halt=stopped, !owns] the ZooKeeper session of the process has expired
     [halt=gone] the process (pid {pid:id} on {host}) no longer exists
     [halt=gone] ZooKeeper keeps the session of the process until {session_until_at_ms} at the latest
-    [halt=cut off] the process (pid {pid:id} on {host}) runs, but has lost its ZooKeeper session
+    [halt=cut off] the process (pid {pid:id} on {host}) is running, but has lost its ZooKeeper
+        session
     [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a heartbeat
     [halt=cut off] either the process is cut off from ZooKeeper, or its spout was not closed
     fix start: resume the process on {host}: kill -CONT {halted:id}
     or start: if the process must not continue, kill it (a suspended process does not react to
         SIGTERM) and start the job again: kill -KILL {halted:id}
     [halt=gone] fix start: start the job again. On {host}, the job takes over at once. On another
-        host, the job waits for the end of the old session
+        host, the job waits for the old session to end
     [halt=gone] fix look: find out why the process ended: read its log and dmesg (OOM killer)
     [halt=cut off] fix look: check in the log of the process whether the process can reach
         ZooKeeper. If it can, it continues by itself
@@ -539,7 +543,8 @@ _TEXT = """
     [hold=deactivated] the program (pid {pid:id} on {host}) deactivated the spout at {since_at_ms}
     [hold=deactivated] the spout delivers no record until activate() is called
     [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
-    [hold=not taken] the spout reads no new record while records wait for the program to take them
+    [hold=not taken] the spout reads no new record while records are waiting for the program to take
+        them
     [hold=full] the spout (pid {pid:id} on {host}) has received neither an ack nor a failure since
         {since_at_ms}
     the program has {max_pending:records} in flight, as many as max_pending allows, so the program
@@ -547,8 +552,8 @@ _TEXT = """
     [hold=full, !max_pending] the program has as many records in flight as max_pending allows, so
         the program gets no new records
     [hold=deactivated] fix change: make the program call activate()
-    [hold=not taken] fix look: find out on {host} what the program waits for (py-spy dump --pid
-        {pid:id}, or strace). The program may wait for the outcomes of its records, or for a reader
+    [hold=not taken] fix look: find out on {host} what the program is waiting for (py-spy dump --pid
+        {pid:id}, or strace). The program may be waiting for its records' outcomes, or for a reader
         of its output #answers
     [hold=not taken] or start: if the program hangs, restart it
     [hold=full] fix look: find out on {host} why the program does not ack or fail its records in
@@ -606,11 +611,11 @@ _TEXT = """
     the job delivers at most {delivery_limit:records} at a time until it has found the record that
         crashes the process
     [stage=settling] the outcomes of batch {plan_id} are being stored
-    [stage=no answer] batch {plan_id} waits, because Kinesis does not answer reads of shard {shard}:
-        {error}
+    [stage=no answer] batch {plan_id} is waiting, because Kinesis does not answer reads of shard
+        {shard}: {error}
     [stage=not begun] batch {plan_id} has read nothing yet
-    [stage=not begun, !throttled] either the batch's task waits for an executor with a free core, or
-        your function has not asked for the rows
+    [stage=not begun, !throttled] either the batch's task is waiting for an executor with a free
+        core, or your function has not asked for the rows
     [stage=reading] batch {plan_id} is being read ({rows:records} so far)
     [stage=unanswered] batch {plan_id} was delivered {openings} times without reporting outcomes
     [stage=unanswered] the processes that ran the batch ended each time; the last process may still
@@ -621,10 +626,10 @@ _TEXT = """
     [stage=not reported] the records of batch {plan_id} are read, but its outcomes are not reported
         yet
     [stage=sink, !is_late] the records of batch {plan_id} are read: the sink is writing them, or
-        Spark waits for its next trigger
+        Spark is waiting for its next trigger
     [stage=sink, is_late] the records of batch {plan_id} are read, but the batch has not ended: the
-        function (foreachBatch) has not returned, the sink is still writing, or Spark waits for a
-        trigger
+        function (foreachBatch) has not returned, the sink is still writing, or Spark is waiting for
+        a trigger
     [!due_at_ms] the batch was planned {age_ms} ago
     [!due_at_ms] the previous batch took {usual_ms}
     [!due_at_ms] this run has worked on the batch for {run_ms}
@@ -666,8 +671,8 @@ _TEXT = """
 
 # It answers every state: a process runs, and nothing that is stored says what it waits for.
 == not visible: Unknown, remark
-    [consumer=spark] the job runs, but its stored state does not show what it waits for
-    [consumer=spout] the spout runs, but its stored state does not show what it waits for
+    [consumer=spark] the job is running, but its stored state does not show what it is waiting for
+    [consumer=spout] the spout is running, but its stored state does not show what it is waiting for
     [keeps_up] either the program requests no record because max_pending records are in flight, or a
         retry has just been made and is not stored yet
     [!keeps_up, consumer=spout] the cause may be the network, other consumers of the shard, the

@@ -375,7 +375,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     elif verdict is Health.STALLED:
         others = len({one.kind for one in causes}) - 1
         yield causes[0].sentences[0]
-        yield f"{counted(len(alike), 'shard')} {are(len(alike), 'waits', 'wait')}"
+        yield f"{counted(len(alike), 'shard')} {are(len(alike))} waiting"
         if all(one.lag_ms == 0 for one in alike):  # so the lag does not show why
             read = f"all records of {are(len(alike), 'the shard', 'these shards')} are read"
             is_open = any(look.of(one.shard_id).is_unsettled for one in alike)
@@ -451,7 +451,7 @@ def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
         if left:
             yield f"the last run left unread records of {left:,} of {shards}"
         if wait := len(lagging) - left:
-            yield f"{wait:,} of {shards} {are(wait, 'waits', 'wait')} for the next run"
+            yield f"{wait:,} of {shards} {are(wait)} waiting for the next run"
     elif lagging:
         yield from _lagging(look, lagging, shards)
         yield from _soon(look, lagging)
@@ -600,7 +600,7 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
     if count := sum(one.unresolved for one in status.shards):
         held = (one for state in now.states.values() for one in state.unresolved)
         waiting = sum(one.count for one in held if one.blocked)
-        waits = f"{waiting:,} {are(waiting, 'waits', 'wait')}"
+        waits = f"{waiting:,} {are(waiting)} waiting"
         them = are(count - waiting, "it", "them")
         parted = f" ({count - waiting:,} failed, {waits} behind {them})"
         yield f"{records(count)} {are(count)} unresolved{parted if 0 < waiting < count else ''}"
@@ -637,7 +637,7 @@ def waits_sentence(look: Look, most: int = 3) -> str | None:
     said = []
     for holder, waiting in look.now.held_up.items():
         is_order = look.now.held_by.get(waiting[0]) == holder
-        waits = f"{shards_named(waiting, 3)} {are(len(waiting), 'waits', 'wait')} until shard"
+        waits = f"{shards_named(waiting, 3)} {are(len(waiting))} waiting until shard"
         waits = f"{waits} {short_shard(holder)}"
         said.append(
             f"{waits} has no failed record left" if is_order else f"{waits} is read to its end"

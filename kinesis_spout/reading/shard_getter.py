@@ -137,8 +137,7 @@ class _Refusals:
         if throttled_s >= _THROTTLED_LOGGED_S and not self.throttling.is_logged:
             self.throttling.is_logged = True
             log.warning(
-                "%s is throttled: Kinesis refused %s reads in %.0f s. The error of the last "
-                "read is: %s",
+                "%s is throttled: Kinesis refused %s reads in %.0f s. The last error was: %s",
                 shard,
                 self.throttling.count,
                 throttled_s,
@@ -147,8 +146,8 @@ class _Refusals:
         if is_over:
             what = f"Kinesis has throttled all reads of {shard} for {refused_s:.0f} s"
             remedy = (
-                "lower the job's maximum of reads per second, or move other consumers of the "
-                "shard to enhanced fan-out"
+                "lower the job's reads per second, or move other consumers of the shard to "
+                "enhanced fan-out"
             )
             if is_of_the_key:
                 what, remedy = f"{what} by KMS: {exc.message}", exc.remedy

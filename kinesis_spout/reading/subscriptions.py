@@ -265,8 +265,8 @@ class SharedConsumer:
             if not any(_is_often(times_s, now_s) for times_s in self._taken_s.values()):
                 return None
         return SubscriptionInUseError(
-            f"another application uses consumer {self._consumer} too, and repeatedly takes over "
-            "the subscriptions of this application",
+            f"another application uses consumer {self._consumer} too, and keeps taking over this "
+            "application's subscriptions",
             f"give each application its own consumer with {self._option}",
         )
 

@@ -246,9 +246,8 @@ class KinesisClient:
                 raise
         now = Position.at_timestamp(now_ms)
         log.warning(
-            "%s: the clock of Kinesis was set back, so position %s of shard %s is in the future. "
-            "The shard is read from %s, so records before the configured position may be "
-            "delivered",
+            "%s: Kinesis's clock was set back, so position %s of shard %s is in the future. The "
+            "shard is read from %s, so records before the configured position may be delivered",
             self.where,
             position,
             shard_id,
@@ -343,7 +342,7 @@ class KinesisClient:
             except (KeyError, TypeError, ValueError) as exc:
                 raise MalformedResponseError(
                     f"the response of Kinesis to {operation} for {self.where} is incomplete",
-                    "check the URL of the endpoint",
+                    "check the endpoint's URL",
                 ) from exc
 
         return self.retry(attempt) if retry else attempt()
@@ -498,12 +497,9 @@ class KinesisClient:
         where = f"{about} of {self.where}" if about else self.where
         if kind is CredentialsError and (self._was_answered or self._answered_before):
             kind = StaleCredentialsError
-            advice = (
-                f"{advice}; put the new credentials in the place from which the job reads its "
-                "credentials"
-            )
+            advice = f"{advice}; put the new credentials where the job reads them"
         if exc.operation_name in _GIVE_CREDENTIALS:
-            role = f"role {self.aws.role_arn}" if self.aws.role_arn else "the role of the profile"
+            role = f"role {self.aws.role_arn}" if self.aws.role_arn else "the profile's role"
             raise kind(f"{role} cannot be assumed for {self.where} ({code})", advice) from None
         if issubclass(kind, CredentialsError):
             # The service's message may quote the request with its signed headers, so it is neither
@@ -519,9 +515,7 @@ class KinesisClient:
             # stream raises when that is missing.
             self.describe()
             if exc.operation_name == "SubscribeToShard":  # the code of a missing consumer, too
-                remedy = (
-                    "list the registered consumers of the stream with kinesis-spout consumers list"
-                )
+                remedy = "list the stream's registered consumers with kinesis-spout consumers list"
                 raise ShardNotFoundError(failed, remedy) from exc
             raise ShardNotFoundError(
                 f"{where} does not exist, because the shard has expired or belongs to "

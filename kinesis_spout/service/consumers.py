@@ -114,7 +114,7 @@ class ConsumerRegistry:
         except StreamNotFoundError as exc:
             raise ConsumerNotFoundError(
                 f"{self._client.where} has no registered consumer {consumer}",
-                "list the registered consumers of the stream with kinesis-spout consumers list",
+                "list the stream's registered consumers with kinesis-spout consumers list",
             ) from exc
 
     def _arn_of_stream(self) -> str:

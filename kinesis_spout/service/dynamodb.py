@@ -30,8 +30,8 @@ SCAN = "dynamodb:Scan"
 _MAX_ATTEMPTS = 5
 _MISSING = "ResourceNotFoundException"
 _ADVICE: dict[type[KinesisError], str] = {
-    AccessDeniedError: f"allow {SCAN} on the table to these credentials",
-    ThrottledError: "raise the read capacity of the table, or run the command again later",
+    AccessDeniedError: f"allow {SCAN} on the table for these credentials",
+    ThrottledError: "raise the table's read capacity, or run the command again later",
     ServiceUnavailableError: "run the command again later",
     CredentialsError: "check the AWS credentials",
 }
@@ -66,7 +66,7 @@ def _service_error(exc: vendor.ClientError, where: str) -> KinesisError:
     """What the service (or STS) answered, without its text where that may quote the request."""
     code, text = code_of(exc), str(exc.response.get("Error", {}).get("Message", ""))[:300]
     if exc.operation_name == "Scan" and code == _MISSING:
-        remedy = "check the name of the table, its region and its account"
+        remedy = "check the table's name, region and account"
         return ConfigError(f"{where} does not exist", remedy)
     status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
     kind, advice = meaning_of(code, status, operation=exc.operation_name)

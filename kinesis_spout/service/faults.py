@@ -37,7 +37,7 @@ _POLICY = (
 )
 
 _REFUSED = "check that the requested position belongs to the shard and the stream of the request"
-_KMS_DECRYPT = "allow kms:Decrypt on the KMS key of the stream"
+_KMS_DECRYPT = "allow kms:Decrypt on the stream's KMS key"
 _IN_USE = "wait until the stream is ACTIVE"
 # The advice about the same code when other calls than reads get it.
 _LISTING = {
@@ -53,9 +53,8 @@ _NAMING_CONSUMERS = {
     _IN_USE: "wait until the stream and the consumer are ACTIVE",
 }
 _CONSUMER_LIMIT = (
-    "remove a consumer with kinesis-spout consumers remove, or use an existing consumer: the "
-    "number of consumers of a stream is limited, and at most five consumers can be in creation "
-    "at the same time"
+    "remove a consumer with kinesis-spout consumers remove, or use an existing consumer: a "
+    "stream's number of consumers is limited, and at most five can be in creation at a time"
 )
 _ADVICE_OF = {
     "GetShardIterator": {
@@ -81,8 +80,8 @@ _ADVICE_OF = {
         _THROTTLED: "add shards to the stream, or put fewer records per second",
         _POLICY: "allow kinesis:PutRecords on the stream (and kms:GenerateDataKey if the stream "
         "is encrypted)",
-        _KMS_DECRYPT: "allow kms:GenerateDataKey on the KMS key of the stream",
-        _REFUSED: "check the name of the stream, and its maximum record size",
+        _KMS_DECRYPT: "allow kms:GenerateDataKey on the stream's KMS key",
+        _REFUSED: "check the stream's name and maximum record size",
     },
     "ListShards": _LISTING,
     "DescribeStreamSummary": _LISTING,
@@ -91,12 +90,12 @@ _ADVICE_OF = {
 _AGAIN = "try again later"
 _KEYS = "check the AWS access key and the secret access key"
 _CLOCK = "the clock of the machine that sent the request"
-_KMS_KEY = "the KMS key of the stream"
+_KMS_KEY = "the stream's KMS key"
 _RENEW = "get new temporary AWS credentials"
 _CODES: dict[tuple[type[KinesisError], str], str] = {
     (ThrottledError, _THROTTLED): "ProvisionedThroughputExceededException LimitExceededException "
     "Throttling ThrottlingException RequestLimitExceeded TooManyRequestsException",
-    (KeyThrottledError, "raise the account's quota of KMS requests"): "KMSThrottlingException",
+    (KeyThrottledError, "raise the account's quota for KMS requests"): "KMSThrottlingException",
     (ServiceUnavailableError, _AGAIN): "InternalFailure InternalFailureException "
     "InternalServerError ServiceUnavailable RequestTimeout RequestTimeoutException",
     (ServiceUnavailableError, _IN_USE): "ResourceInUseException",
@@ -123,7 +122,7 @@ _CODES: dict[tuple[type[KinesisError], str], str] = {
         ExpiredIteratorError,
         "create a new shard iterator at the same position",
     ): "ExpiredIteratorException",
-    (ExpiredIteratorError, "start the listing of the shards again"): "ExpiredNextTokenException",
+    (ExpiredIteratorError, "list the shards again"): "ExpiredNextTokenException",
     (RequestRefusedError, _REFUSED): "InvalidArgumentException ValidationException",
 }
 _MEANINGS = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
@@ -152,7 +151,7 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     "ProfileNotFound": (
         CredentialsError,
         "no AWS configuration file contains {profile}",
-        "check the name of the AWS profile",
+        "check the AWS profile's name",
     ),
     "CredentialRetrievalError MetadataRetrievalError TokenRetrievalError SSOError LoginError": (
         CredentialsError,
@@ -183,7 +182,7 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     "UnicodeDecodeError ResponseParserError AttributeError TypeError LookupError": (
         MalformedResponseError,
         "the response to a request for {where} cannot be read ({kind})",
-        "check the URL of the endpoint",
+        "check the endpoint's URL",
     ),
     "Exception": (
         ConfigError,

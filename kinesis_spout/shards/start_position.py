@@ -89,7 +89,7 @@ def accepted_pin(
         if wanted.timestamp_ms is not None and wanted.timestamp_ms > now_ms + LATEST_MARGIN_MS:
             raise ConfigError.of(
                 "startingPosition",
-                f"{start.text!r} is {wanted}, which is in the future: the clock of Kinesis shows "
+                f"{start.text!r} is {wanted}, which is in the future: Kinesis's clock shows "
                 f"{Position.at_timestamp(now_ms)}",
                 remedy="use LATEST or a time in the past as the starting position",
             )

@@ -213,8 +213,8 @@ class SpoutAssigner:
             until_ms = self._until_ms = config.until_ms(now_ms)
             if until_ms is not None and until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
                 log.warning(
-                    "the spout reads stream %s until %s, so it waits for that time before it "
-                    "ends. The clock of Kinesis now shows %s",
+                    "the spout reads stream %s until %s, so it waits for that time before it ends. "
+                    "Kinesis's clock now shows %s",
                     config.stream_ref.name,
                     Position.at_timestamp(until_ms),
                     Position.at_timestamp(now_ms),

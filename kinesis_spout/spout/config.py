@@ -46,19 +46,19 @@ def exponential_backoff(streak: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutConfig:
-    """The settings of a `KinesisSpout`. Frozen, validated when it is made. The repr masks secrets,
-    which are in `aws` and `zookeeper_security` only. A field that is not explained here is that
-    option of the Spark source (`kinesis_spout.options`, and the reference); durations are in
-    seconds.
+    """The settings of a `KinesisSpout`. Frozen, and validated when created. The repr masks secrets,
+    which only `aws` and `zookeeper_security` contain. A field that is not described here is the
+    Spark source's option of the same name (`kinesis_spout.options`, and the reference). Durations
+    are in seconds.
 
     - `stream`: the name or the ARN of the stream that the spout reads.
     - `application`: the name under which ZooKeeper stores the checkpoints. Set both `application`
       and `zookeeper`, or neither of them. Without them, the spout stores nothing, and each run
       starts at `starting_position`.
-    - `zookeeper`: the connect string of ZooKeeper. A spout with `zookeeper` also requires
+    - `zookeeper`: the ZooKeeper connect string. A spout with `zookeeper` also requires
       `application`.
-    - `zookeeper_security`: TLS, the identity of the spout, and the access control of the znodes
-      that the spout creates. By default, there is no security.
+    - `zookeeper_security`: TLS, the spout's identity, and the access control of the znodes that the
+      spout creates. By default, there is no security.
     - `starting_position`: the position at which a new application starts: LATEST, TRIM_HORIZON, an
       ISO time, or a relative time like -2h.
     - `until`: the arrival time of the last records to deliver: `now`, an ISO time, `14:00`, or a
@@ -66,12 +66,12 @@ class SpoutConfig:
       Kinesis's clock. `emissions()` ends when all these records have an outcome. None delivers
       records without end.
     - `shards`: the ids of the shards that the spout reads; empty for all shards. A child shard is
-      read only after those of its parent shards that are in `shards`.
+      read only after those of its parents that are in `shards`.
     - `max_records`: the number of new records after which the spout delivers only retries; None for
       no limit.
-    - `scheme`: the decoder of the payloads, which fills the `values` of an emission; None for no
-      decoder. A malformed record is dead-lettered at once. If the scheme raises another error, the
-      record fails and is retried.
+    - `scheme`: the payload decoder, which fills an emission's `values`; None for no decoder. A
+      malformed record is dead-lettered at once. If the scheme raises another error, the record
+      fails and is retried.
     - `max_pending`: the number of emissions in flight at which the spout delivers no new records.
       The spout still delivers retries.
     - `max_unresolved_per_shard`: the number of unresolved records of a shard (in flight or waiting
@@ -80,16 +80,16 @@ class SpoutConfig:
       as failed; None for no timeout.
     - `tracking`: False counts each emission as acked at once, so that no record is retried or
       dead-lettered.
-    - `retry`: the limit, the backoff and the maximum age of the retries of a record.
+    - `retry`: the limit, the backoff and the maximum age of a record's retries.
     - `dead_letter`: a function that stores a record that has used up its retries. The function must
-      be thread-safe, because the spout's threads call it for up to four records at the same time.
-      For each record, the spout repeats the call with a backoff until the function returns within
-      30 seconds. Without a `dead_letter`, the spout logs such records without their payload.
+      be thread-safe, because the spout's threads call it for up to four records at once. For each
+      record, the spout repeats the call with a backoff until the function returns within 30
+      seconds. Without a `dead_letter`, the spout logs such records without their payload.
     - `breaker_failures`: the number of failures without a single ack after which the spout stops
       with an error; None for no limit.
-    - `prefetch_records`: the number of records of each shard that the spout reads ahead.
-    - `prefetch_bytes`: the number of bytes that the spout reads ahead, over all shards. Retries may
-      take as many bytes again, half of them for dead letters.
+    - `prefetch_records`: how many records of each shard the spout reads ahead.
+    - `prefetch_bytes`: how many bytes the spout reads ahead, over all shards. Retries may take as
+      many bytes again, half of them for dead letters.
     - `give_up_after_s`: the number of seconds without a successful read, listing or commit after
       which the spout stops with the last error; None for no limit. A permanent error, such as a
       missing permission, stops the spout at once.
@@ -98,18 +98,17 @@ class SpoutConfig:
       each shard.
     - `efo_fallback_after_s`: the number of seconds without a subscription after which the spout
       reads a shard with GetRecords, until the shard has a subscription again.
-    - `close_timeout_s`: the time that `close` waits if Kinesis, ZooKeeper or `dead_letter` does not
-      respond. `close` returns at most a second later. Records whose outcome is not stored by then
+    - `close_timeout_s`: how long `close` waits if Kinesis, ZooKeeper or `dead_letter` does not
+      respond. `close` returns at most a second later. Records that have no stored outcome by then
       are redelivered.
-    - `start_active`: False defers all work of the spout, even the connection, until `activate` is
+    - `start_active`: False defers all the spout's work, even the connection, until `activate` is
       called.
-    - `task_index`: the index of this process among the processes that share the shards, counted
-      from 0.
-    - `total_tasks`: the number of processes that share the shards of the stream.
+    - `task_index`: this process's index among the processes that share the shards, counted from 0.
+    - `total_tasks`: the number of processes that share the stream's shards.
     - `on_ack`: a function that the spout calls with each acked emission, in the thread that acked
-      the emission.
+      it.
     - `on_fail`: a function that the spout calls with each failed emission and the reason, in the
-      thread that failed the emission.
+      thread that failed it.
     """
 
     stream: str
@@ -247,8 +246,8 @@ class SpoutConfig:
             if moment.is_time:
                 return moment.pin(service_now_ms).timestamp_ms
         remedy = (
-            "use now, a time of today like 14:00, a relative time like -2h, or an ISO time "
-            "like 2026-01-31T12:00:00Z"
+            "use now, a time today such as 14:00, a relative time such as -2h, or an ISO time such "
+            "as 2026-01-31T12:00:00Z"
         )
         raise ConfigError.of("until", f"{self.until!r} is not a time", remedy=remedy)
 

@@ -120,12 +120,12 @@ class AssignedShard:
 
 
 class SpoutEmission(Delivery, frozen=True, eq=False):
-    """One delivery of one record. As a context manager it acks at the end of the block, and fails
-    when the block raises. An outcome that is given inside the block stands; a second one there that
-    contradicts it raises `kinesis_spout.errors.IllegalAckerEventError`.
+    """One delivery of one record. As a context manager, it acks at the end of the block, and fails
+    if the block raises an error. An outcome given inside the block stands; a second, contradicting
+    one raises `kinesis_spout.errors.IllegalAckerEventError`.
 
-    `attempt` counts deliveries from 1. `run`, `index` and `assigned` are internal: how the spout
-    finds the record. An outcome may be given in any thread, once. A late ack of an earlier attempt
+    `attempt` counts deliveries from 1. `run`, `index` and `assigned` are internal: the spout finds
+    the record by them. Any thread may give the outcome, once. A late ack of an earlier attempt
     still counts.
 
     The repr omits the payload.
@@ -139,14 +139,14 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         return cls(delivery.run, delivery.index, delivery.attempt, delivery.data, assigned)
 
     def decoded(self, scheme: RecordScheme) -> SpoutEmission:
-        """A copy with the values that the scheme makes of the payload. Raises what the scheme
+        """A copy with the values that the scheme decodes from the payload. Raises what the scheme
         raises.
         """
         return msgspec.structs.replace(self, _decoded=scheme.decode(self.record))
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The values that the scheme made of the payload; the payload alone without a scheme."""
+        """The values that the scheme decoded from the payload; without a scheme, the payload."""
         return (self.data,) if self._decoded is None else self._decoded
 
     @property
@@ -160,12 +160,12 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
 
     @property
     def partition_key(self) -> str | None:
-        """None where the producer gave none, in a stream with record distribution AUTO."""
+        """None if the producer gave no key, which a stream with record distribution AUTO allows."""
         return self.run.keys[self.index]
 
     @property
     def approximate_arrival_ms(self) -> int:
-        """Milliseconds since 1970 UTC, by the service's clock."""
+        """Milliseconds since 1970 UTC, by Kinesis's clock."""
         return self.run.arrivals[self.index]
 
     @property
@@ -183,8 +183,8 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         )
 
     def ack(self) -> bool:
-        """The record was processed. False when the ack did not count: the record was acked or
-        dead-lettered before, or the spout is closed.
+        """Ack the record: it was processed. Returns False if the ack did not count, because the
+        record was already acked or dead-lettered, or the spout is closed.
         """
         assigned = self.assigned
         if assigned.blocks:
@@ -192,29 +192,31 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         return assigned.scheduler.resolve(self)
 
     def fail(self, reason: str | None = None, *, retry: bool = True) -> bool:
-        """The record was not processed. It is delivered again after a delay; without `retry` it is
-        dead-lettered at once. `reason` is cut to 1,000 characters.
+        """Fail the record: it was not processed. It is redelivered after a delay; without `retry`,
+        it is dead-lettered at once. `reason` is cut to 1,000 characters.
 
-        False when the failure did not count: this emission had an outcome before, or has timed out.
+        Returns False if the failure did not count, because this emission already had an outcome or
+        has timed out.
         """
         self.assigned.answer(self.number, self.attempt, acked=False)
         effect = self.assigned.scheduler.record_failure(self, reason, retry=retry)
         return effect in COUNTED_FAILURES
 
     def extend(self, timeout_s: float | None) -> bool:
-        """Move the emission's deadline to `timeout_s` seconds from now (None: never). False when it
-        is not pending any more, or the spout is closed. Raises `ConfigError` for a time that is no
-        finite number.
+        """Move the emission's deadline to `timeout_s` seconds from now (None: no deadline). Returns
+        False if the emission is no longer pending, or the spout is closed. Raises `ConfigError` if
+        the time is not a finite number.
         """
         return self.assigned.scheduler.extend(self, timeout_s)
 
     def tree(self) -> TupleTree:
-        """A tuple tree, for work that fans out to threads or tasks. The emission is acked when all
-        parts are acked, and fails when one fails.
+        """Return a tuple tree, for work that fans out to threads or tasks. The emission is acked
+        when all parts are acked, and fails when one part fails.
 
-        The emission fails, and is delivered again, as a whole. Made in a `with emission:` block, it
-        answers for the block, whose end acks the tree itself. When the spout is closed, the end of
-        the tree does not count, as an ack does not.
+        The emission fails, and is redelivered, as a whole. If created in a
+        `with emission:` block, the tree replaces the block's outcome, and the end of the block acks
+        the tree's first tuple. After the spout is closed, the end of the tree no longer counts,
+        just as an ack does not.
         """
         tree = self.assigned.scheduler.tree(self)
         if (block := self.assigned.block(self.number, self.attempt)) is not None:

@@ -72,11 +72,11 @@ class SpoutClosedError(KinesisError):
 
 
 class KinesisSpout:
-    """The constructor does no I/O. One thread at a time may call `next_tuple`; everything else is
-    thread-safe.
+    """The constructor does no I/O. Only one thread at a time may call `next_tuple`; all other
+    methods are thread-safe.
 
-    `services` are the connections of a test or a simulation. Without them the spout makes its own
-    from the configuration. Raises `ConfigError` for a `config` of another type.
+    `services` are a test's or simulation's connections. Without them, the spout creates its own
+    from the configuration. Raises `ConfigError` if `config` is not a `SpoutConfig`.
     """
 
     def __init__(self, config: SpoutConfig, *, services: SpoutServices | None = None) -> None:
@@ -84,7 +84,7 @@ class KinesisSpout:
             raise ConfigError.about(
                 "config",
                 f" of KinesisSpout is of type {type(config).__name__}",
-                'pass a SpoutConfig, like SpoutConfig(stream="orders")',
+                'pass a SpoutConfig, such as SpoutConfig(stream="orders")',
                 kind="parameter",
             )
         self.config = config
@@ -103,10 +103,10 @@ class KinesisSpout:
     # lifecycle ------------------------------------------------------------------------------------
     def open(self) -> None:
         """Connect, acquire the ownership, and start to read ahead. Waits up to `owner_wait_s` for
-        the session of an earlier owner to lapse.
+        an earlier owner's session to expire.
 
         Raises `KinesisError` and `state.errors.StateError`; nothing stays open then. A closed spout
-        can be opened again and continues. An inactive spout does all of this when it is activated.
+        can be opened again, and continues. An inactive spout does all this when it is activated.
         """
         with self._switch_lock:
             if self._is_open:
@@ -122,20 +122,21 @@ class KinesisSpout:
 
     def close(self, *, crashed: bool = False, error: BaseException | None = None) -> None:
         """Stop reading, commit, write the due dead letters, and release the ownership. Emissions
-        without an outcome are delivered again. Idempotent. Takes `close_timeout_s` and a second at
-        most; what was not stored by then is logged, and delivered again. While another thread opens
-        or activates the spout, it first waits for that, up to `owner_wait_s` and longer.
+        without an outcome are redelivered. Idempotent. Takes at most a second longer than
+        `close_timeout_s`; records that are not stored by then are logged and redelivered. If
+        another thread is opening or activating the spout, `close` first waits for it, which may
+        take longer than `owner_wait_s`.
 
-        `crashed`: a worker process that had records has ended without answering them. It counts as
-        if this process had ended so: a record that ends its worker at each delivery is
-        dead-lettered after some openings.
+        `crashed`: a worker process ended without answering its records. This counts as if the
+        spout's own process had ended: a record that ends its worker at each delivery is
+        dead-lettered after a few restarts.
 
-        `error`: why the program ends, which `kinesis-spout explain` then tells, without secrets. A
-        `with` block tells the error that leaves it.
+        `error`: why the program is ending, which `kinesis-spout explain` then shows, without
+        secrets. A `with` block passes on the error that leaves it.
 
-        Any thread may call it, but not a signal handler: the interrupted thread may hold the
-        spout's lock. In a handler, raise an exception that ends the `with` block, or set a flag
-        that the `stop` of `emissions` checks.
+        Any thread may call `close`, but a signal handler may not: the interrupted thread may hold
+        the spout's lock. In a handler, raise an exception that ends the `with` block, or set a flag
+        that the `stop` function of `emissions` checks.
         """
         with self._switch_lock:
             session, self._session = self._session, None
@@ -161,7 +162,7 @@ class KinesisSpout:
         """Whether all records up to `until`, `max_records` or the ends of all shards were delivered
         and have an outcome.
 
-        Detected by a background thread, so it becomes true a little later.
+        A background thread detects this, so the value becomes true a little later.
         """
         session = self._session
         return session is not None and session.has_ended
@@ -172,14 +173,14 @@ class KinesisSpout:
 
     @property
     def is_paused(self) -> bool:
-        """Whether an operator has paused the application (`kinesis-spout pause`): no record comes
-        until the pause is over. Outcomes are taken, and committed.
+        """Whether an operator has paused the application (`kinesis-spout pause`). During a pause,
+        no record is delivered, but outcomes are accepted and committed.
         """
         session = self._session
         return session is not None and session.scheduler.rotation.is_paused
 
     def activate(self) -> None:
-        """Deliver records (again). Connects as `open` does, if that was deferred."""
+        """Start delivering records (again). Connects as `open` does, if that was deferred."""
         with self._switch_lock:
             self._active = True
             if self._is_open:
@@ -196,11 +197,11 @@ class KinesisSpout:
 
     # emissions ------------------------------------------------------------------------------------
     def next_tuple(self) -> SpoutEmission | None:
-        """The next record. None when there is none now, the spout is inactive, or `max_pending` are
-        pending.
+        """The next record; None if no record is ready, the spout is inactive, or `max_pending`
+        emissions are pending.
 
-        Never blocks on the network, but in a scheme that looks something up there (`GlueScheme`).
-        Raises `SpoutClosedError`, or the error that has stopped the spout.
+        Never blocks on the network, except in a scheme that looks something up there
+        (`GlueScheme`). Raises `SpoutClosedError`, or the error that has stopped the spout.
         """
         if self._session is None and self._is_open:
             return None  # opened inactive, and not connected yet
@@ -208,9 +209,10 @@ class KinesisSpout:
         return session.emit() if self._active else None
 
     def emissions(self, stop: Callable[[], bool] | None = None) -> Iterator[SpoutEmission]:
-        """Emissions as they come. In between it waits by the strategies of the configuration.
+        """Yield emissions as records arrive. Between them, wait by the configuration's wait
+        strategies.
 
-        Ends when the spout `has_ended` or is closed, or when `stop()` is true; `stop` is called
+        Ends when the spout `has_ended` or is closed, or when `stop()` is true. `stop` is called
         before each emission and each wait.
         """
         streak = 0
@@ -273,19 +275,19 @@ class KinesisSpout:
 
     # observations ---------------------------------------------------------------------------------
     def metrics(self) -> SpoutMetrics:
-        """Counts per shard and in total since the spout was opened, consistent at one moment.
+        """Counts per shard and in total since the spout was opened, all from the same moment.
         O(shards).
 
-        Also for a spout that was closed or that an error has stopped: its last counts. Raises
+        For a spout that was closed or stopped by an error, these are its last counts. Raises
         `SpoutClosedError` for a spout that was never open.
         """
         return (self._session or self._ended or self._open_session()).metrics(self._waits)
 
     def health(self) -> SpoutHealth:
-        """Whether the spout can do its work, and since when and why not. An outage ends no spout
-        (`give_up_after_s`); this tells of it. Cheap enough for a probe.
+        """Whether the spout can do its work; if not, since when and why. By default, an outage does
+        not stop a spout (`give_up_after_s`), but shows here. Cheap enough for a probe.
 
-        Also for a spout that was closed or that an error has stopped. Raises `SpoutClosedError` for
+        Also works for a spout that was closed or stopped by an error. Raises `SpoutClosedError` for
         a spout that was never open.
         """
         return (self._session or self._ended or self._open_session()).health()

@@ -19,18 +19,18 @@ MAX_TRACE_CHARS = 20_000
 
 
 class SpoutListener:
-    """Every method does nothing here. Each is called in the thread where the event happens, without
-    a lock held.
+    """A base class whose methods do nothing. The spout calls each method in the thread in which the
+    event happens, without holding a lock.
 
-    The spout waits for a listener, so it should return soon. An exception of a listener is logged
-    and changes nothing else.
+    The spout waits for a listener, so a method should return soon. An exception in a listener is
+    logged and has no other effect.
     """
 
     def emitted(self, emission: SpoutEmission) -> None:
         """A record is delivered, for the first time or again (`emission.attempt` above 1)."""
 
     def retried(self, emission: SpoutEmission) -> None:
-        """A record is delivered again; `emitted` is called too."""
+        """A record is redelivered; `emitted` is called too."""
 
     def acked(self, emission: SpoutEmission) -> None:
         """An ack counted."""
@@ -42,19 +42,19 @@ class SpoutListener:
         """A delivery had no outcome by its deadline; `failed` is called too."""
 
     def exhausted(self, letter: Letter) -> None:
-        """A record is not retried any more, and was dead-lettered."""
+        """A record is no longer retried, and was dead-lettered."""
 
     def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:
-        """A shard's state was stored. `checkpoint` as stored: a sequence number, SHARD_END, or None
-        before the first ack.
+        """A shard's state was stored. `checkpoint` is the stored one: a sequence number, SHARD_END,
+        or None before the first ack.
         """
 
     def shard_started(self, shard_id: str) -> None:
         """The shard was assigned to this spout."""
 
     def shard_finished(self, shard_id: str) -> None:
-        """The shard was released: its end was read and all its records are acked, or it was given
-        up.
+        """The shard was released: it was read to its end and all its records are acked, or the
+        spout gave it up.
         """
 
     def error(self, error: Exception) -> None:

@@ -78,13 +78,13 @@ _WORK = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutOutage:
-    """A part of a spout's work that fails at the moment, and is tried again.
+    """A part of a spout's work that is failing and being retried.
 
-    - `part`: `fetch` (of new records), `retries` (reading records again), `listing` (of the
-      shards), `commit`, `letters` or `scheme` (what it needs to decode a record).
-    - `shards`: the shards concerned; empty where it is not of single shards.
-    - `since_ms`: the first failure since the last success, in ms since 1970 UTC. `last_error`: the
-      sentence of the last one.
+    - `part`: `fetch` (reading new records), `retries` (reading records again), `listing` (listing
+      shards), `commit`, `letters` or `scheme` (what a scheme needs to decode a record).
+    - `shards`: the affected shards; empty if the outage does not concern single shards.
+    - `since_ms`: the time of the first failure since the last success, in ms since 1970 UTC.
+      `last_error`: the last failure's message.
     """
 
     part: str
@@ -95,8 +95,8 @@ class SpoutOutage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutHealth:
-    """Whether a spout can do its work. `since_ms` and `last_error` are of the longest outage, or of
-    the error that has stopped the spout (then `since_ms` may be None); both None when `ok`.
+    """Whether a spout can do its work. `since_ms` and `last_error` describe the longest outage, or
+    the error that has stopped the spout (`since_ms` may then be None). Both are None if `ok`.
     """
 
     ok: bool

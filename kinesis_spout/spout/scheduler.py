@@ -398,8 +398,8 @@ class SpoutScheduler:
             self.stop(
                 NothingAckedError(
                     f"{failed} records of stream {self.stream_name} failed and no record was "
-                    "acked, so the spout has stopped. No record is lost: the records are "
-                    "redelivered after a restart",
+                    "acked, so the spout has stopped. No record is lost: they are redelivered "
+                    "after a restart",
                     "correct the program, or set breaker_failures to None for no limit",
                 )
             )

@@ -44,8 +44,8 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 _Value = TypeVar("_Value")
 MAX_NAMED = 5
 IMPORT_FROM = "import from "  # what an imported application started with, and a system's name
-COPY_AGAIN = "copy the complete state of the other consumer again"
-GIVE_UNCHANGED = "pass the unchanged state of the other consumer"
+COPY_AGAIN = "copy the other consumer's complete state again"
+GIVE_UNCHANGED = "pass the other consumer's unchanged state"
 GIVE_THIS_STREAMS = "pass the state that the other consumer has for this stream"
 
 

@@ -97,7 +97,7 @@ def read_checkpoint(location: Path) -> tuple[PlannedBatch | None, PlannedBatch |
     if not offsets:
         raise MigrationError(
             f"{location} has no offsets/<batch>",
-            "pass the checkpointLocation of the query, not its parent directory or a subdirectory",
+            "pass the query's checkpointLocation, not its parent directory or a subdirectory",
         )
     last = max(commits, default=-1)
     if last >= 0 and last not in offsets:

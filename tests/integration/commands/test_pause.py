@@ -63,8 +63,8 @@ def test_an_application_that_never_ran_is_refused_unless_it_is_meant(shell: Shel
         assert "application typo has never run on stream orders" in ended.stderr
         assert ("--before-start" in ended.stderr) is (command == "pause")
     assert shell.operate("pause", "--before-start", "--wait").stdout.splitlines()[-1] == (
-        "the application has no records in flight, because no process runs it; the next process "
-        "starts paused"
+        "the application has no records in flight, because no process is running it; the next "
+        "process starts paused"
     )
     assert shell.operate("resume").returncode == 0
     shell.consume()

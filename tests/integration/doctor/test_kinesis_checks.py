@@ -153,7 +153,7 @@ def test_an_action_that_is_denied_is_a_failure_with_its_name(
     deny(fake, action)
     found = examined(fake)
     assert found[action].verdict is FAILED
-    assert f"allow {action} in the IAM policy of the credentials" in found[action].sentence
+    assert f"allow {action} in the credentials' IAM policy" in found[action].sentence
     assert {name for name, one in found.items() if one.verdict is FAILED} == {action}
     assert found["clock"].verdict is OK
     order = [action_of(name) for name in PERMISSIONS[Use.READ].operations][1:]
@@ -259,8 +259,8 @@ class OffClock(SystemClock):
 @pytest.mark.parametrize(
     ("service_ahead_ms", "verdict", "said"),
     [
-        (HOUR_MS, FAILED, "60 min behind the clock of Kinesis; AWS refuses"),
-        (60_000, WARNING, "s behind the clock of Kinesis; start times and lags"),
+        (HOUR_MS, FAILED, "60 min behind Kinesis's clock; AWS refuses"),
+        (60_000, WARNING, "s behind Kinesis's clock; start times and lags"),
     ],
 )
 def test_a_clock_that_is_off_is_found(service_ahead_ms: int, verdict: Verdict, said: str) -> None:

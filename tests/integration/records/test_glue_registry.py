@@ -108,10 +108,10 @@ def test_an_unreachable_registry_is_an_outage_in_one_sentence() -> None:
         (503, b"", "check the network"),
         (400, b'{"__type": "ExpiredTokenException"}', "get new temporary AWS credentials"),
         (400, b'{"__type": "AccessDeniedException"}', "allow glue:GetSchemaVersion"),
-        (200, b"<html>a proxy's page</html>", "check the URL of the endpoint"),
-        (200, b"[]", "check the URL of the endpoint"),
-        (200, b"{}", "check the URL of the endpoint"),
-        (200, b'{"SchemaArn": "x:schema/shop/orders"}', "check the URL of the endpoint"),
+        (200, b"<html>a proxy's page</html>", "check the endpoint's URL"),
+        (200, b"[]", "check the endpoint's URL"),
+        (200, b"{}", "check the endpoint's URL"),
+        (200, b'{"SchemaArn": "x:schema/shop/orders"}', "check the endpoint's URL"),
     ],
 )
 def test_an_answer_that_is_not_the_registrys_is_an_outage(

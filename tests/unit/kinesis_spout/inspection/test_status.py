@@ -83,7 +83,7 @@ PAUSED = (
     "paused: the application was paused by ann on host-a at 07:00:00, 60 min ago; the reason for "
     "the pause is 'deploy'; "
 )
-NOT_SEEN = "the job runs, but its stored state does not show what it waits for"
+NOT_SEEN = "the job is running, but its stored state does not show what it is waiting for"
 
 
 def one(tip_ms: int | None = None, **stored: Any) -> Look:
@@ -123,7 +123,7 @@ def no_reads(*, error: str, tips: dict[int, TipAnswer], says: str = "no") -> Loo
 
 # A look, and the verdict with its headline: how it begins, and how it ends where that matters.
 VERDICTS: list[tuple[Look, str]] = [
-    (SEEN, f"stalled: {NOT_SEEN}; 1 shard waits"),
+    (SEEN, f"stalled: {NOT_SEEN}; 1 shard is waiting"),
     (
         look(
             *(ONE, listed(2), HERE, state(2, after(5))),
@@ -180,7 +180,7 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         three(throttled={shard(2)}),
-        "unknown: Kinesis throttles this command's reads of shard 2; the newest records of 1 of 3",
+        "unknown: Kinesis is throttling this command's reads of shard 2; the newest records of 1",
     ),
     (
         three(unanswered={shard(2): KinesisError("GetRecords failed (InternalFailure)")}),
@@ -211,7 +211,7 @@ VERDICTS: list[tuple[Look, str]] = [
             policy=OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD),
             tips={1: behind(60_000)},
         ),
-        "stalled: 1 record of shard 0 is unresolved; 2 shards wait",
+        "stalled: 1 record of shard 0 is unresolved; 2 shards are waiting",
     ),
     # on purpose
     (
@@ -232,7 +232,7 @@ VERDICTS: list[tuple[Look, str]] = [
     # a cause that is known is named before one that is not
     (
         look(*map(listed, (1, 2)), state(1, after(5)), state(2, after(5)), tips=TWO, **HALF),
-        "stalled: spout task 1 of 2 (counted from 0) is not running; 2 shards wait; there is 1",
+        "stalled: spout task 1 of 2 (counted from 0) is not running; 2 shards are waiting; there",
     ),
     # no process: a run that ended in order is no failure, one that died is
     # keeps up, and does not run
@@ -241,7 +241,7 @@ VERDICTS: list[tuple[Look, str]] = [
         one(HOUR_MS, **over(2 * HOUR_MS)),
         (
             "not running: no process is running; the last run (pid 42 on host-a) finished "
-            "at 06:00:10; ...1 of 1 shard waits for the next run"
+            "at 06:00:10; ...1 of 1 shard is waiting for the next run"
         ),
     ),
     (
@@ -253,7 +253,7 @@ VERDICTS: list[tuple[Look, str]] = [
         "not running: ...; the newest records of 1 of 2 shards were not read",
     ),
     # records expire soon where less time is left than has passed since they came
-    (one(HOUR_MS, owners=()), "stalled: ...no process is running; 1 shard waits"),
+    (one(HOUR_MS, owners=()), "stalled: ...no process is running; 1 shard is waiting"),
     (one(23 * HOUR_MS, owners=()), "stalled: ...; unread records expire in 60 min"),
     # a run that should have come again
     (one(HOUR_MS, **over(4 * HOUR_MS, 3 * HOUR_MS, 2 * HOUR_MS)), "stalled: "),
@@ -263,8 +263,9 @@ VERDICTS: list[tuple[Look, str]] = [
     (
         one(owners=(), log=run_log(60_000, ends=(DIED,))),
         (
-            "stalled: no process is running; 1 shard waits; all records of the shard are read; the "
-            "last run (pid 42 on host-a) failed at 07:59:59 with: the disk is full; free some of it"
+            "stalled: no process is running; 1 shard is waiting; all records of the shard are "
+            "read; the last run (pid 42 on host-a) failed at 07:59:59 with: the disk is full; free "
+            "some of it"
         ),
     ),
     # the lag is 0, and the batch hangs
@@ -275,11 +276,11 @@ VERDICTS: list[tuple[Look, str]] = [
     # of a long error, the first sentence
     (
         no_reads(error="AccessDeniedError", tips={}, says=f"not allowed to read. {'arn ' * 99}"),
-        "stalled: ... have failed since 07:00:00 with: not allowed to read; 1 shard waits",
+        "stalled: ... have failed since 07:00:00 with: not allowed to read; 1 shard is waiting",
     ),
     (
         no_reads(error="AccessDeniedError", tips={}, says="arn " * 99),
-        "stalled: ... ...; 1 shard waits",
+        "stalled: ... ...; 1 shard is waiting",
     ),
     # a run died, and another one goes on
     (one(log=run_log(90_000, HOUR_MS, ends=(DIED, None))), "ok: "),

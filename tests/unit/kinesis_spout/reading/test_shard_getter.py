@@ -178,7 +178,7 @@ def test_a_caller_that_does_not_wait_learns_when_to_call_again(errors: list[Kine
         (
             THROTTLED,
             StillThrottledError,
-            f"{SHARD} of stream flights .* lower the job's maximum of reads",
+            f"{SHARD} of stream flights .* lower the job's reads",
         ),
     ],
 )

@@ -118,7 +118,7 @@ def test_a_process_that_was_frozen_emits_nothing_of_its_successors(one: Simulate
             assert spout.spout.next_tuple() is not None
     with pytest.raises(
         StaleOwnerError,
-        match=r"has taken over .* redelivers the records whose outcome is not stored",
+        match=r"has taken over .* redelivers the records that have no stored outcome",
     ):
         spout.spout.next_tuple()
     with pytest.raises(StaleOwnerError):

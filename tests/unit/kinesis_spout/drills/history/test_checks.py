@@ -317,10 +317,10 @@ def test_a_history_is_read_from_json_as_it_was_written(history: History) -> None
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"[]", "not the history of a drill"),
-        (b"{}", "not the history of a drill"),
+        (b"[]", "not a drill's history"),
+        (b"{}", "not a drill's history"),
         (b'{"format": 2}', "has format 2"),
-        (encode_history(SHORT).replace(b"AFTER:", b"ASIDE:"), "not the history of a drill"),
+        (encode_history(SHORT).replace(b"AFTER:", b"ASIDE:"), "not a drill's history"),
         (encode_history(SHORT).replace(b"10 got", b"ten got"), "invalid literal"),
     ],
 )
