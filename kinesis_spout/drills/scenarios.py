@@ -62,12 +62,12 @@ _of_service = partial(Drill, needs=_OWN, outlasts=Outlasts.ANY)
 _ALL = (
     Drill(
         "kill-driver",
-        "kill the driver (kill -9) in the middle of its work, and start the driver again",
+        "kill the driver (kill -9) in the middle of its work, and start it again",
         (kill, start),
     ),
     _cold(
         "kill-driver-at-every-step",
-        "kill the driver at each step of a batch, and start the driver again each time",
+        "kill the driver at each step of a batch, and start it again each time",
         (*(do(verbs.kill_at)(step) for step in STEPS), start, work(100)),
     ),
     *(
@@ -87,32 +87,32 @@ _ALL = (
     ),
     _of_spark(
         "kill-python-worker",
-        "kill the Python workers of Spark while a batch runs",
+        "kill Spark's Python workers while a batch is running",
         # A worker may have handed over all that it has published: then its task is over, and the
         # kill repeats nothing.
         (kill_in_batch("kill -9 of the Python workers", verbs.is_worker), work(50)) * 3,
     ),
     Drill(
         "kill-executor",
-        "kill the JVM of one of two executors while a batch runs",
+        "kill the JVM of one of two executors while a batch is running",
         (kill_in_batch("kill -9 of an executor", verbs.is_executor, most=1), work(100)),
         needs=frozenset({Need.EXECUTORS}),
     ),
     Drill(
         "split-merge-burst",
-        "split and merge shards while records arrive",
+        "split and merge shards while records are arriving",
         (do(verbs.reshard)(4),),
         outlasts=Outlasts.ANY,
     ),
     Drill(
         "update-shard-count",
-        "double the number of shards, and then halve the number",
+        "double the number of shards, and then halve it",
         (do(verbs.scale)(8), do(verbs.scale)(4)),
         outlasts=Outlasts.ANY,
     ),
     Drill(
         "reshard-while-down",
-        "kill the driver, reshard several times, and start the driver again",
+        "kill the driver, reshard several times, and start it again",
         (kill, do(verbs.reshard)(4), start),
     ),
     Drill(
@@ -150,7 +150,7 @@ _ALL = (
     ),
     _of_service(
         "slow-and-truncated-answers",
-        "delay, truncate and drop responses of Kinesis",
+        "delay, truncate and drop Kinesis's responses",
         (
             strike(
                 "slow, dropped and truncated responses",
@@ -162,7 +162,7 @@ _ALL = (
     ),
     Drill(
         "two-drivers",
-        "start a second driver while the first driver runs, then kill the first driver",
+        "start a second driver while the first is running, then kill the first",
         (verbs.start_second, wait(4), do(World.kill)("kill -9 of the first driver")),
         is_apart=True,
     ),
@@ -175,13 +175,13 @@ _ALL = (
     ),
     Drill(
         "replaced-while-frozen",
-        "freeze a driver until another driver has taken over, then resume the frozen driver",
+        "freeze a driver until another has taken over, then resume it",
         (verbs.freeze_until_replaced,),
         is_apart=True,
     ),
     Drill(
         "zookeeper-cut-off",
-        "disconnect the job from ZooKeeper, first for less and then for more time than its session",
+        "disconnect the job from ZooKeeper, first for less than its session timeout, then for more",
         _and_work(50, do(verbs.cut_link)(_LESS_S), do(verbs.cut_link)(_SESSION_S)),
         needs=_LINK,
         outlasts=Outlasts.SPOUT,
@@ -197,13 +197,13 @@ _ALL = (
     ),
     _of_spark(
         "slow-worker",
-        "stop the Python workers of Spark for a few seconds while a batch runs",
+        "stop Spark's Python workers for a few seconds while a batch is running",
         (do(verbs.stop_workers)(6),),  # a worker's session is shorter
         outlasts=Outlasts.ANY,
     ),
     Drill(
         "zombie-worker",
-        "let the Python workers of a killed driver continue after their batch was closed",
+        "let a killed driver's Python workers continue after their batch was closed",
         (verbs.wake_workers_late, start),
         needs=_SPARK | _OWN,
     ),
@@ -218,7 +218,7 @@ _ALL = (
     ),
     _of_service(
         "service-clock",
-        "set the clock of Kinesis forward and back, by minutes and by hours",
+        "set Kinesis's clock forward and back, by minutes and by hours",
         _and_work(30, *(do(verbs.set_service_clock)(minutes) for minutes in _JUMPS)),
     ),
     Drill(
@@ -252,7 +252,7 @@ _ALL = (
     ),
     _cold(
         "report-removed",
-        "remove the report of a batch from ZooKeeper",
+        "remove a batch's report from ZooKeeper",
         (
             remove("the report", verbs.report_of, at="report-done"),
             remove("the report", verbs.report_of, at="plan-closed"),
@@ -271,7 +271,7 @@ _ALL = (
     ),
     _of_spark(
         "application-removed",
-        "remove the whole application from ZooKeeper, then follow the remedy of the error message",
+        "remove the whole application from ZooKeeper, then follow the error message's remedy",
         (verbs.lose_application, start),
     ),
     _of_spark(

@@ -258,11 +258,11 @@ def decode_history(data: bytes) -> History:
     try:
         stored = msgspec.json.decode(data, type=_StoredHistory, dec_hook=decode_hook, strict=False)
     except (msgspec.MsgspecError, InvalidPositionError, InvalidSequenceNumberError) as exc:
-        raise ValueError(f"the file is not the history of a drill: {exc}") from exc
+        raise ValueError(f"the file is not a drill's history: {exc}") from exc
     if stored.format != FORMAT:
         raise ValueError(
-            f"the history has format {stored.format}, but this version reads only format "
-            f"{FORMAT}; use the version of kinesis-spout that wrote the history"
+            f"the history has format {stored.format}, but this version reads only format {FORMAT}; "
+            "use the kinesis-spout version that wrote it"
         )
     told = [parse_line(line.encode(), run) for run, lines in stored.told.items() for line in lines]
     samples, known = [], dict[str, ShardState]()
