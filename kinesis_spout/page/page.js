@@ -44,8 +44,8 @@ function whyAndWhat(groups, more = 0) {
   unfold.addEventListener("toggle", () => { isUnfolded = unfold.open; });
   return [el("h2", {}, "Why, and what to do"), list(groups.slice(0, 3)),
     rest.length ? unfold : null,
-    more > 0 ? soft(plural(more, "more shard needs", "more shards need"), " attention. The page ",
-      "of each shard explains the cause.") : null];
+    more > 0 ? soft(plural(more, "more shard needs", "more shards need"), " attention. ",
+      "Each shard's page explains the cause.") : null];
 }
 
 function groupItem(group) {
@@ -95,7 +95,7 @@ function shardPicture({ status }) {
   timeline(shown, from, now, { isNow: true }),
   hidden ? soft(plural(hidden, "shard"), " ended before the time shown.") : null,
   guessed ? soft(`The start time of ${plural(guessed, "shard")} is not known. The picture `,
-    "starts such a shard halfway between the start of its parents and now.") : null];
+    "starts such a shard halfway between its parents' start and now.") : null];
 }
 
 function throughput({ status, samples }) {
@@ -109,7 +109,7 @@ function throughput({ status, samples }) {
     [kind, label, samples.filter((one) => one.stage === stage).length]);
   const seen = sum(stages.map(([, , many]) => many));
   return [el("h2", {}, "Throughput"), el("div", { class: "charts" },
-    draw("Stream time read per second", [["reads", "", of("pace")]],
+    draw("Stream data read per second", [["reads", "", of("pace")]],
       (one) => `${one.toFixed(2)} s`),
     draw("Largest lag", [["reads", "", of("lagMs")]], duration),
     draw("Rows read", [["reads", "", of("rowsPerS")]], perSecond, false),
@@ -118,9 +118,9 @@ function throughput({ status, samples }) {
     perSecond, false),
     seen ? shares("Steps of a batch, by time", `seen in ${plural(seen, "observation")}`,
       stages) : null),
-  soft("A job that reads 1 s of stream time per second keeps up. The page counts rows and ",
-    "outcomes of those batches of a Spark job that it has observed. A standalone spout stores ",
-    "no counts, but its metrics contain them.")];
+  soft("A job that reads 1 s of stream data per second keeps up. For a Spark job, the page ",
+    "counts rows and outcomes only of the batches that it has observed. A standalone spout ",
+    "stores no counts, but its metrics contain them.")];
 }
 
 function shardTable({ status }) {
@@ -170,7 +170,7 @@ function letterTable(letters) {
   return [el("p", {}, "Files in ", value(letters.place, 200)), rows.length
     ? table(plural(letters.records, "record"), [["Reason"], ...numbers("Records", "Most attempts"),
       ...shorts("Last failure", "Shards", "Example")], rows)
-    : el("p", {}, "There is no dead letter."), letters.notes.map((one) => soft(cut(one, 600)))];
+    : el("p", {}, "There are no dead letters."), letters.notes.map((one) => soft(cut(one, 600)))];
 }
 
 function applicationView() {
@@ -184,7 +184,7 @@ function applicationView() {
   [shardTable(data), el("h2", {}, "Unresolved records"), records.list.length
     ? recordTables(records, status.timeMs, true) : el("p", {}, "None."),
   el("h2", {}, "Dead letters"), letterTable(letters), isLive
-    ? footer(["The page only reads, and refreshes itself every few seconds. For programs: ",
+    ? footer(["The page is read-only, and refreshes itself every few seconds. For programs: ",
       el("a", { href: "/status.json" }, "status.json")]) : null]];
 }
 
@@ -209,7 +209,7 @@ function shardView(shardId) {
     ["checkpoint", value(one.checkpoint ?? "none")], ["lag", lagOf(one)],
     ["expires in", one.expiresInMs === null ? null : expiry(one.expiresInMs)],
     ["speed", one.speed === null ? null : `${rounded(one.speed)}x`],
-    ["waits for", links(one.waitsFor)], ["parents", links(lane?.parents ?? [])],
+    ["waiting for", links(one.waitsFor)], ["parents", links(lane?.parents ?? [])],
     ["waiting shards", own ? links(groups.flatMap((each) => each.holdsUp)) : null],
     ["children", links(children.map((each) => each.shardId))],
     ["hash keys", lane?.hashKeys ? value(lane.hashKeys.join(" to ")) : null]];
@@ -220,7 +220,7 @@ function shardView(shardId) {
     ? recordTables(records, status.timeMs, false) : el("p", {}, own?.unsettled
       ? `No record has failed; ${plural(own.unsettled, "record has", "records have")} no stored ` +
         "outcome yet."
-      : "Every record of the shard that was read is acked.")], []];
+      : "All the shard's records that were read are acked.")], []];
 }
 
 function applicationsView() {
