@@ -112,13 +112,11 @@ class StreamRef:
                 )
             return cls(match["name"], arn)
         if name is None:
-            raise ConfigError(
-                "the name of the stream is missing", "set the name or the ARN of the stream"
-            )
+            raise ConfigError("the stream's name is missing", "set the stream's name or ARN")
         if not _STREAM_NAME.fullmatch(name):
             raise ConfigError.of(
                 "streamName",
-                f"{name!r} is not a valid name of a Kinesis stream",
+                f"{name!r} is not a valid Kinesis stream name",
                 remedy="use 1 to 128 letters, digits, underscores, dots and dashes",
             )
         return cls(name)
@@ -215,7 +213,7 @@ def parse_size_bytes(text: str, *, option: str) -> int:
         _SIZE_BYTES,
         option,
         f"{text!r} is not a size",
-        "use a number with the unit KB, MB, GB, KiB, MiB or GiB, like 64MiB",
+        "use a number with the unit KB, MB, GB, KiB, MiB or GiB, such as 64MiB",
     )
 
 
@@ -244,7 +242,7 @@ def check_scheme(option: str, scheme: object) -> None:
     """
     if isinstance(scheme, type) or not hasattr(scheme, "decode"):
         kind = "a class" if isinstance(scheme, type) else f"of type {type(scheme).__name__}"
-        raise ConfigError.about(option, f" is {kind}", "pass a scheme, like JsonScheme(...)")
+        raise ConfigError.about(option, f" is {kind}", "pass a scheme, such as JsonScheme(...)")
 
 
 def check_function(
@@ -317,7 +315,7 @@ def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str
         refuse(
             "region",
             f"{given['region']!r} is not the name of an AWS region",
-            "use the name of a region, like eu-central-1",
+            "use the name of a region, such as eu-central-1",
         )
     key, secret, arn = map(spelt, ("access_key_id", "secret_access_key", "role_arn"))
     has_id, both = "access_key_id" in given, f"set both {key} and {secret}, or neither of them"
@@ -369,7 +367,6 @@ def _check_endpoint_url(url: str, option: str) -> None:
     if not usable or any(character.isspace() for character in url):
         raise ConfigError.of(
             option,
-            f"{url!r} is not a valid URL of an endpoint",
-            remedy="use http:// or https:// with a host and an optional port, like "
-            "http://127.0.0.1:4566",
+            f"{url!r} is not a valid endpoint URL",
+            remedy="use http:// or https:// with a host and an optional port, such as http://127.0.0.1:4566",
         )

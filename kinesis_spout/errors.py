@@ -240,7 +240,7 @@ def text_of(value: object, max_chars: int = MAX_REASON_CHARS) -> str:
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # noqa: BLE001  # a user's `__str__` may raise anything
-        text = f"the message of the error cannot be formatted: {type(exc).__name__}"
+        text = f"the error's message cannot be formatted: {type(exc).__name__}"
     if not (text.isascii() and text.isprintable()):
         text = text.encode("utf-8", "backslashreplace").decode().translate(_CONTROLS)
     return text if len(text) <= max_chars else f"{text[: max_chars - 3]}..."

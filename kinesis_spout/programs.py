@@ -73,7 +73,7 @@ def split_name(text: str) -> tuple[str, str]:
     if not colon or not module or not function:
         raise ConfigError(
             f"{text!r} is not of the form module:function",
-            "pass the name of a module and of a function in it, like etl.orders:process",
+            "pass the name of a module and of a function in it, such as etl.orders:process",
         )
     return module, function
 

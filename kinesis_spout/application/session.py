@@ -280,8 +280,8 @@ def close_open_plan(plans: PlanStore) -> None:
         except ConflictError:
             continue  # another task of this application closes it, too: look again
         log.warning(
-            "a Spark job of this application left batch %s open, so this process has closed the "
-            "batch. The records of the batch without a stored outcome are read again",
+            "a Spark job of this application left batch %s open, so this process has closed it. "
+            "Its records without a stored outcome are read again",
             pointer.id,
         )
         return

@@ -141,8 +141,8 @@ def gone_move(state: ShardState, *, horizon_ms: int) -> Move:
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
         notes=(
-            "the shard expired before Kinesis listed its child shards, so the records of the "
-            "child shards are not read"
+            "the shard expired before Kinesis listed its child shards, so the child shards' "
+            "records are not read"
             if state.end_was_read
             else "the stream no longer lists the shard, so its unread records cannot be read",
         ),

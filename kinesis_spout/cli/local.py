@@ -49,7 +49,7 @@ def local(
     """
     check_host(host)
     if not _REGION.fullmatch(region):
-        raise wrong_usage("--region", f"{region!r} is not an AWS region's name")
+        raise wrong_usage("--region", f"{region!r} is not the name of an AWS region")
     fake = FakeKinesis(
         settings=FakeKinesisSettings(region=region, limits=limits, control_limits=limits)
     )

@@ -59,21 +59,19 @@ def _columns(table: str) -> tuple[Column, ...]:
 SCHEMA_VERSION = 2
 COLUMNS = _columns("""
 messageId           STRING    the id of the last delivery: `shardId:sequenceNumber:attempt`
-streamName          STRING    the stream from which the record was read. `redrive` puts the record \
+streamName          STRING    the stream that the record was read from. `redrive` puts the record \
 on this stream again
-shardId             STRING    the shard from which the record was read
+shardId             STRING    the shard that the record was read from
 sequenceNumber      STRING    the sequence number of the dead-lettered record
 subSequenceNumber   BIGINT    the index of a user record in its aggregate, counted from 0. The \
 index is 0 for a record that was not part of an aggregate, and null if aggregates were not unpacked
-partitionKey        STRING    the partition key of the record. `redrive` puts the record with this \
-key
-data                BINARY    the payload of the record; null if the record had expired before its \
-retry
-approximateArrivalTimestamp   TIMESTAMP   the time at which Kinesis accepted the record
+partitionKey        STRING    the record's partition key. `redrive` puts the record with this key
+data                BINARY    the record's payload; null if the record had expired before its retry
+approximateArrivalTimestamp   TIMESTAMP   when Kinesis accepted the record
 attempts            INT       the number of times that the record was delivered
 firstFailure        TIMESTAMP the time of the record's first failure that counted as an attempt
-lastFailure         TIMESTAMP the time of the record's last failure. `redrive --since` and \
-`--until` compare this time
+lastFailure         TIMESTAMP when the record last failed. `redrive --since` and `--until` compare \
+this time
 reason              STRING    the reason why the record failed: the exception, or the reason that \
 the job gave
 application         STRING    the application that failed the record; null if the consumer has no \

@@ -13,9 +13,9 @@ from kinesis_spout.service.permissions import PERMISSIONS, Use
 # columns ------------------------------------------------------------------------------------------
 
 COLUMNS = {
-    "streamName": "the name of the stream from which the record was read. If the query reads two "
+    "streamName": "the name of the stream that the record was read from. If the query reads two "
     "streams of the same name, the column contains the ARN of the stream",
-    "shardId": "the id of the shard from which the record was read. Shards of different streams "
+    "shardId": "the id of the shard that the record was read from. Shards of different streams "
     "can have the same id",
     "sequenceNumber": "the sequence number of the record, in decimal. Compare sequence numbers as "
     "numbers, not as text",
@@ -23,8 +23,7 @@ COLUMNS = {
     "not part of an aggregate has the index 0",
     "partitionKey": "the partition key that the producer gave to the record",
     "data": "the payload of the record, as the producer sent it",
-    "approximateArrivalTimestamp": "the time at which Kinesis accepted the record from the "
-    "producer",
+    "approximateArrivalTimestamp": "when Kinesis accepted the record from the producer",
     "attempt": "the number of this delivery of the record: 1 for the first delivery",
     "messageId": "the id of the delivery: `shardId:sequenceNumber:attempt`. The second and later "
     "user records of an aggregate have the id `shardId:sequenceNumber.subSequenceNumber:attempt`. "
@@ -87,7 +86,7 @@ NODES = {
     ),
     "start": Node(
         "StartPin",
-        "the position at which the application started",
+        "where the application started to read",
         "the first owner of the application",
     ),
     "owner": Node(
@@ -100,7 +99,7 @@ NODES = {
     "owner/<i>-of-<n>": Node(
         "OwnerInfo",
         "the process that owns share i of n of the shards. The znode is ephemeral",
-        "the task of the spout that owns the share",
+        "the spout task that owns the share",
     ),
     "reset": Node(
         "OwnerInfo",
@@ -122,7 +121,7 @@ NODES = {
     "epoch/unclosed-<i>-of-<n>": Node(
         None,
         "the number of consecutive spouts of share i of n that ended without being closed",
-        "the task of the spout that owns the share",
+        "the spout task that owns the share",
     ),
     "epoch/lister": Node(
         "Leader",
@@ -182,8 +181,8 @@ NODES = {
     ),
     "runs/<i>-of-<n>": Node(
         "RunLog",
-        "the settings and the ends of the last runs of share i of n of the shards",
-        "the task of the spout that owns the share",
+        "the settings and the ends of the last runs that owned share i of n of the shards",
+        "the spout task that owns the share",
     ),
     "batches": Node(None, "the parent znode of the batches of a Spark job", "the Spark driver"),
     "batches/<planId>": Node(
@@ -240,7 +239,7 @@ _KEY = "a hash of the record's partition key"
 FIELDS = {
     "Pause": {
         "by": "the process that paused the application",
-        "sinceMs": "the time at which the pause began, by the clock of the process that began it",
+        "sinceMs": "when the pause began, by the clock of the process that began it",
         "reason": "the reason that the operator gave for the pause",
         "format": _FORMAT,
     },
@@ -286,7 +285,7 @@ FIELDS = {
         "was killed",
     },
     "RunEnd": {
-        "timeMs": "the time at which the run ended, by its machine's clock",
+        "timeMs": "when the run ended, by its machine's clock",
         "kind": "how the run ended. `stopped`: somebody stopped it. `done`: no "
         "record was left to read. `failed`: an error ended it",
         "says": "the first 500 characters of the error's message, without secrets. For a "
@@ -297,35 +296,34 @@ FIELDS = {
     },
     "RefusedLetters": {
         "count": "the number of dead letters that the function `dead_letter` is refusing",
-        "lastMs": "the time at which a dead letter was last refused, by the owner's clock",
+        "lastMs": "when a dead letter was last refused, by the owner's clock",
         "says": _SAYS,
     },
     "Loss": {
-        "timeMs": "the time at which the loss was reported, by the owner's clock",
-        "says": "the sentence with which the log reported the loss",
+        "timeMs": "when the loss was reported, by the owner's clock",
+        "says": "the log's sentence about the loss",
     },
     "ReadTrouble": {
-        "sinceMs": "the time at which reads began to fail, by the owner's clock",
+        "sinceMs": "when reads began to fail, by the owner's clock",
         "says": f"{_SAYS}. The key is absent if Kinesis does not respond",
         "remedy": "the action that resolves the error of the failing reads",
         "error": _ERROR,
     },
     "NoAnswers": {
-        "sinceMs": "the time since which the spout's program has neither acked nor failed a "
-        "record, by the owner's clock",
+        "sinceMs": "since when the spout's program has neither acked nor failed a record, by the "
+        "owner's clock",
         "count": "the number of deliveries that have timed out since the program last acked or "
         "failed a record",
     },
     "Throttle": {
         "count": "the number of reads of the shard that Kinesis has throttled since the run began",
-        "lastMs": "the time at which Kinesis last throttled a read of the shard, by the owner's "
-        "clock",
+        "lastMs": "when Kinesis last throttled a read of the shard, by the owner's clock",
     },
     "Hold": {
         "kind": "the reason why the spout delivers no records. `deactivated`: the program called "
         "`deactivate()`. `full`: `max_pending` records are in flight. `not taken`: the "
         "program does not take the records that are ready",
-        "sinceMs": "the time at which the spout stopped delivering records",
+        "sinceMs": "when the spout stopped delivering records",
     },
     "HistoryHead": {
         "next": "the number of the next entry of the checkpoint history",
@@ -339,16 +337,16 @@ FIELDS = {
         "format": _FORMAT,
     },
     "StreamIdentity": {
-        "arn": "the ARN of the stream to which the state belongs",
+        "arn": "the ARN of the stream that the state belongs to",
         "name": "the name of the stream",
-        "createdMs": "the time at which the stream was created",
-        "retentionMs": "the retention of the stream, as the application has seen it last",
+        "createdMs": "when the stream was created",
+        "retentionMs": "the last known retention of the stream",
         "expiredMs": "records that arrived before this time may have expired, because the "
         "retention of the stream was shorter before",
         "format": _FORMAT,
     },
     "StartPin": {
-        "timeMs": "the time at which the application started, by Kinesis's clock",
+        "timeMs": "when the application started, by Kinesis's clock",
         "wish": "the starting position as the user wrote it",
         "position": "the position at which the shards listed in `shards` started",
         "shards": "the shards that the stream had when the application started. Shards that are "
@@ -360,9 +358,9 @@ FIELDS = {
         "format": _FORMAT,
     },
     "OwnerInfo": {
-        "host": "the host name of the machine on which the process runs",
+        "host": "the name of the process's host",
         "pid": "the process id (pid)",
-        "sinceMs": "the time at which the process became the owner of the application",
+        "sinceMs": "when the process became the owner of the application",
         "hostIdentity": "the boot id of the kernel, and the pid namespace of the process. Another "
         "process on the same machine checks with these ids whether the owner has died",
         "processStart": "the start time of the process in kernel ticks, which distinguishes "
@@ -373,7 +371,7 @@ FIELDS = {
         "format": _FORMAT,
     },
     "Leader": {
-        "task": "the task of the spout that lists the shards, as `<i>-of-<n>`",
+        "task": "the spout task that lists the shards, as `<i>-of-<n>`",
         "epoch": "the value of the task's znode `epoch/<i>-of-<n>` when the task took over the "
         "listing",
         "format": _FORMAT,
@@ -383,7 +381,7 @@ FIELDS = {
         "checkpoint": "the sequence number up to which all records of the shard are acked or "
         "dead-lettered, or `SHARD_END` for a finished shard",
         "lastCheckpoint": "the sequence number of the last record of a finished shard",
-        "readPosition": "the position at which the next read of the shard starts",
+        "readPosition": "where the next read of the shard starts",
         "unresolved": "the unresolved records of the shard between `checkpoint` and `readPosition`",
         "reasons": "the texts of the failure reasons that several unresolved records share",
         "userRecords": "true if the list `unresolved` distinguishes user records from aggregates. "
@@ -404,8 +402,8 @@ FIELDS = {
         "sequence number, its last sequence number, and its number of records",
         "1": _ATTEMPTS,
         "2": "the earliest time at which the record is retried",
-        "3": "the time at which the record first failed",
-        "4": "the time at which the record last failed",
+        "3": "when the record first failed",
+        "4": "when the record last failed",
         "5": "the reason why the record failed, or the index of the reason in `reasons`",
         "6": _KEY,
         "7": _BLOCKED,
@@ -418,9 +416,9 @@ FIELDS = {
         "count": _COUNT,
         "attempts": _ATTEMPTS,
         "dueMs": "the earliest time at which the record is retried",
-        "firstFailureMs": "the time at which the record first failed, even if that failure did not "
+        "firstFailureMs": "when the record first failed, even if that failure did not "
         "count as an attempt",
-        "lastFailureMs": "the time at which the record last failed",
+        "lastFailureMs": "when the record last failed",
         "reason": "the reason why the record failed last",
         "key": _KEY,
         "blocked": _BLOCKED,
@@ -434,7 +432,7 @@ FIELDS = {
         "batch are in the shard states",
     },
     "PlanHeader": {
-        "createdMs": "the time at which the batch was planned",
+        "createdMs": "when the batch was planned",
         "tasks": "the number of Spark tasks that read the batch",
         "untilMs": "the arrival time up to which an AvailableNow run reads records, by Kinesis's "
         "clock",
@@ -459,12 +457,11 @@ FIELDS = {
     },
     "ShardSlice": {
         "shardId": "the id of the shard",
-        "position": "the position at which the read of the shard starts",
+        "position": "where the read of the shard starts",
         "maxRecords": "the maximum number of new records that the task reads from the shard. 0 "
         "means that the task reads only retries",
         "iterator": "a shard iterator for the shard's first read. It may have expired",
-        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read of "
-        "the shard",
+        "nextReadMs": "the earliest time at which Kinesis's limits allow the shard's next read",
         "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription to the "
         "shard",
         "endingSequence": "a closed shard's last sequence number, as ListShards returned it",
@@ -498,15 +495,14 @@ FIELDS = {
         "last": "the sequence number of the last record that was read from the shard",
         "count": "the number of new records that were read from the shard",
         "atTip": "true if the last read reached the newest record of the shard",
-        "tipMs": "the time of the last read of the shard, by Kinesis's clock",
+        "tipMs": "the time of the shard's last read, by Kinesis's clock",
         "shardEnd": "true if the shard is closed and has no record after `last`",
         "gone": "true if Kinesis no longer has the shard, so that no record after `last` was read",
         "children": "the child shards that Kinesis returned at the end of the shard",
         "lastArrivalMs": "the arrival time of the last record that was read from the shard",
         "millisBehindLatest": "the `MillisBehindLatest` of the last GetRecords response",
         "iterator": "a shard iterator for the shard's next read. It may have expired",
-        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read of "
-        "the shard",
+        "nextReadMs": "the earliest time at which Kinesis's limits allow the shard's next read",
         "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription to "
         "the shard",
         "throttled": "the number of the shard's reads that Kinesis throttled because the shard's "
@@ -522,7 +518,7 @@ FIELDS = {
         "expired",
         "retriesShort": "the ranges of retries whose first records have expired",
         "retryPart": "the range of retries that the task has read only in part",
-        "position": "the position at which the read of the shard started",
+        "position": "where the read of the shard started",
         "lapsedMs": "a time of Kinesis's clock. Records of the shard that arrived before this "
         "time may have expired unread",
         "users": "the user records of the shard that were delivered, if aggregates were unpacked",
@@ -546,7 +542,7 @@ FIELDS = {
     },
     "ChildShard": {
         "shardId": "the id of the child shard",
-        "parents": "the ids of the parent shards of the child shard",
+        "parents": "the ids of the child shard's parents",
     },
     "StoredPolicy": {
         "retryLimit": "the maximum number of a record's retries after its first delivery",
@@ -572,7 +568,7 @@ FIELDS = {
         "openings": "the number of times that the report was opened but not completed, because the "
         "batch is still running or its process died",
         "parts": "the number of part znodes of a report that does not fit into this znode",
-        "digest": "the SHA-256 digest of the parts of the report",
+        "digest": "the SHA-256 digest of the report's parts",
         "format": _FORMAT,
     },
     "PlanReport": {
@@ -590,7 +586,7 @@ FIELDS = {
         "deadLettered": "the number of dead letters that the batch wrote",
         "dropped": "the number of records of the batch that were dropped because `on_exhausted` is "
         '`"drop"`',
-        "doneMs": "the time at which the report of the batch was completed",
+        "doneMs": "when the batch's report was completed",
         "format": _FORMAT,
     },
     "ReportPart": {
@@ -601,8 +597,7 @@ FIELDS = {
     },
     "StoredOutcome": {
         "shardId": "the id of the shard",
-        "unresolved": "the failed records of the shard. All other records of the shard in the "
-        "batch are acked",
+        "unresolved": "the shard's failed records. Its other records in the batch are acked",
     },
 }
 

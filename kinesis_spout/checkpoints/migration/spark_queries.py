@@ -399,7 +399,7 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
                     f"the query reads shard {one.shard.shard_id} of stream {stream} in several "
                     "sources. These sources may have stopped at different records",
                     "omit --checkpoint-location and --progress, and pass --at with a time before "
-                    "the last record of each source",
+                    "each source's last record",
                 )
             found[one.shard.shard_id] = _databricks_shard(one)
     return found

@@ -48,7 +48,7 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     notes = ["records that the topology acked out of order after the checkpoint are repeated"]
     if listed is not None:
         notes.append(
-            "the topology may still run, because its znode shardList exists. Deactivate the "
+            "the topology may still be running, because its znode shardList exists. Deactivate the "
             "topology before the import: otherwise, the application repeats the records that the "
             "topology processes from now on"
         )

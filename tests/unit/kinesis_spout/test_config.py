@@ -73,9 +73,9 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
             {"secret_access_key": "hush ", "access_key_id": "a"},
             "secret_access_key: the value is empty",
         ),
-        ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not a valid URL"),
+        ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not a valid"),
         ({"wire_format": "xml"}, "wire_format: 'xml' must be auto, json or cbor"),
-        ({"endpoint_url": "http://h:99999"}, "is not a valid URL of an endpoint"),
+        ({"endpoint_url": "http://h:99999"}, "is not a valid endpoint URL"),
         (
             {"endpoint_url": "http://me:hush@host"},
             "endpoint_url: the URL must not contain a user name",
@@ -213,8 +213,8 @@ def test_the_parameters_are_those_of_the_function_that_is_called() -> None:
         ("zookeeper", ["zk1:2181"], "is of type list; pass a string"),
         ("retry", 3, "is of type int; pass a value of class RetryPolicy"),
         ("aws", {"secret_access_key": "x"}, "is of type dict; pass a value of class AwsConfig"),
-        ("scheme", "text", "is of type str; pass a scheme, like JsonScheme(...)"),
-        ("scheme", JsonScheme, "is a class; pass a scheme, like JsonScheme(...)"),
+        ("scheme", "text", "is of type str; pass a scheme, such as JsonScheme(...)"),
+        ("scheme", JsonScheme, "is a class; pass a scheme, such as JsonScheme(...)"),
         ("max_pending", "10", "is of type str; pass a whole number"),
         ("max_pending", True, "is of type bool; pass a whole number"),
         ("message_timeout_s", "30s", "is of type str; pass a number"),
@@ -376,7 +376,7 @@ def test_a_bad_option_is_a_value_error_that_names_option_value_and_rule() -> Non
 def test_any_error_has_a_description_that_can_be_stored(error: BaseException) -> None:
     assert (
         described(Unprintable())
-        == "Unprintable: the message of the error cannot be formatted: RuntimeError"
+        == "Unprintable: the error's message cannot be formatted: RuntimeError"
     )
     assert described(ValueError()) == "ValueError"
     found = described(error)

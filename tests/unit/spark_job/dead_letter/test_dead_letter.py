@@ -50,7 +50,7 @@ async def send_later(letters: list[Letter]) -> None:
         (lambda: DeadLetter("jdbc", mode="overwrite"), "option mode cannot be set"),
         (lambda: DeadLetter("jdbc", url=None), "option url is of type NoneType"),
         (lambda: DeadLetter.to_stream("dead", regon="eu-central-1"), "did you mean region"),
-        (lambda: DeadLetter.to_stream("no such name"), "not a valid name of a Kinesis stream"),
+        (lambda: DeadLetter.to_stream("no such name"), "not a valid Kinesis stream name"),
         (lambda: DeadLetter.to_stream("dead", access_key_id="AK"), "secret_access_key"),
         (lambda: DeadLetter.to_stream(ARN, region="us-east-1"), "region"),
         (lambda: DeadLetter.to(cast("Any", "print")), "function of .* is of type str"),
