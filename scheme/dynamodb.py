@@ -114,20 +114,20 @@ _TEXT = msgspec.json.Encoder()
 class DynamoDbScheme(PayloadScheme):
     """A row for each change of an item: `eventName` (INSERT, MODIFY, REMOVE), `keys`, `newImage`
     and `oldImage`, `createdAt` with its `precision` (MILLISECOND, MICROSECOND), `eventID`,
-    `tableName`, `awsRegion`, `userIdentity` (set where Time to Live has removed the item) and
-    `sizeBytes`.
+    `tableName`, `awsRegion`, `userIdentity` (set if Time to Live removed the item) and `sizeBytes`.
 
     With a DDL, such as "id STRING NOT NULL, total DECIMAL(38,2)", keys and images are structs of
-    these fields; of the keys, the fields that are no key are None, and NOT NULL is no rule. Without
-    one they are texts of JSON objects with plain values, for `parse_json` or `JsonScheme`.
+    these fields; in the keys, fields that are not keys are None, and NOT NULL does not apply.
+    Without a DDL, keys and images are JSON text with plain values, for `parse_json` or
+    `JsonScheme`.
 
-    - N is any number type that holds it exactly; DOUBLE and FLOAT round to the nearest. In a text
-      it has all of its digits, 38 at most.
-    - S is STRING, or a DATE or TIMESTAMP in the forms of `JsonScheme`. B is BINARY, in a text
-      base64. BOOL is BOOLEAN, NULL is null.
+    - N is any number type that represents it exactly; DOUBLE and FLOAT round to the nearest. JSON
+      text keeps all its digits, at most 38.
+    - S is STRING, or a DATE or TIMESTAMP in the forms of `JsonScheme`. B is BINARY, or base64 in
+      JSON text. BOOL is BOOLEAN, NULL is null.
     - M is STRUCT or MAP, L is ARRAY. The sets SS, NS and BS are ARRAYs.
-    - An attribute that the DDL does not name is left out. One of another type makes the record
-      malformed, and the reason names it.
+    - An attribute that the DDL does not name is left out. An attribute of another type makes the
+      record malformed, and the reason names it.
     """
 
     ddl: str | None = None
@@ -143,7 +143,7 @@ class DynamoDbScheme(PayloadScheme):
         return _schema_ddl(self.ddl)
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
-        """See `PayloadScheme.outcomes`. Changes are read a column at a time."""
+        """See `PayloadScheme.outcomes`. Changes are read one column at a time."""
         columns = _change_columns(self.ddl)
         refused = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
         for run in runs_of(payloads, _TOGETHER):

@@ -47,30 +47,29 @@ class JsonScheme(NativeScheme):
     """One JSON object per record, with the fields of a DDL schema: `JsonScheme("id BIGINT NOT NULL,
     o STRUCT<total: DOUBLE>")`.
 
-    `scheme.ddl` has the grammar; a bad schema raises `SchemeDefinitionError`. The rules are the
-    same in Python and in Spark:
+    `scheme.ddl` describes the grammar; a bad schema raises `SchemeDefinitionError`. The rules are
+    the same in Python and in Spark:
 
-    - Missing and null: the field is None. If the schema says NOT NULL, the record is malformed.
-    - Names: case-sensitive. A field that the schema does not name is left out, but its value must
-      be valid JSON.
-    - Types: a value must have the JSON type of its field. Nothing is converted: a STRING must be a
-      string, a number in quotes is not a number, 1.0 is not a BIGINT.
-    - DOUBLE and FLOAT: any finite number, rounded to the nearest; zeros have no sign. A number that
-      would become infinite is malformed, and so are NaN and Infinity, quoted or not.
+    - A missing or null field is None. If the schema says NOT NULL, the record is malformed.
+    - Names are case-sensitive. A field that the schema does not name is left out, but its value
+      must be valid JSON.
+    - A value must have its field's JSON type. Nothing is converted: a STRING must be a string, a
+      number in quotes is not a number, 1.0 is not a BIGINT.
+    - DOUBLE and FLOAT: any finite number, rounded to the nearest; zeros have no sign. NaN, Infinity
+      (quoted or not) and a number that would become infinite are malformed.
     - DECIMAL: integers, and plain notation without an exponent, of up to 38 digits. A number that
       would have to be rounded is malformed.
-    - DATE: `2026-01-31`. TIMESTAMP: `2026-01-31T12:00:00Z`, or an offset like `+02:00` instead of
-      the Z. TIMESTAMP_NTZ: the same without Z or offset. A space may replace the T, and up to 9
-      decimals may follow the seconds. The first 6 are kept: a time is cut to its microsecond. Years
-      are 1 to 9999.
+    - DATE: `2026-01-31`. TIMESTAMP: `2026-01-31T12:00:00Z`, or an offset such as `+02:00` instead
+      of the Z. TIMESTAMP_NTZ: the same without Z or offset. A space may replace the T, and up to 9
+      decimals may follow the seconds. The first 6 are kept. Years are 1 to 9999.
     - BINARY: padded base64.
-    - The payload is one JSON object. Malformed are text after it, an array, a scalar, null, and an
-      empty payload; and JSON with a duplicate key in an object, a byte order mark, a lone
-      surrogate, or more than 100 levels.
+    - The payload is one JSON object. A record is malformed if its payload is empty, an array, a
+      scalar or null, or has text after the object, a duplicate key in an object, a byte order mark,
+      a lone surrogate, or more than 100 levels.
 
-    In Python, a STRUCT is a dict with all of its fields, an ARRAY a list, a MAP a dict in UTF-16
-    order of its keys, a TIMESTAMP an aware datetime in UTC, a TIMESTAMP_NTZ a naive datetime. The
-    Spark setting `spark.sql.variant.allowDuplicateKeys` must keep its default, false.
+    In Python, a STRUCT is a dict with all its fields, an ARRAY a list, a MAP a dict in the UTF-16
+    order of its keys, a TIMESTAMP an aware datetime in UTC, and a TIMESTAMP_NTZ a naive datetime.
+    The Spark setting `spark.sql.variant.allowDuplicateKeys` must keep its default, false.
     """
 
     __slots__ = ("_ddl", "_read_object", "_schema")

@@ -51,10 +51,10 @@ class ProtobufScheme(PayloadScheme):
 
     The types are those of Spark's `from_protobuf`: an enum is a STRING (the number, if a proto3
     schema does not name it), a message a STRUCT, a repeated field an ARRAY, a map a MAP, a
-    Timestamp a TIMESTAMP cut to its microsecond. Each member of a oneof is a column. What differs:
-    an unsigned number of 32 bits is a BIGINT and one of 64 bits a DECIMAL(20,0), so none is
-    negative; a field that tracks no presence (proto3 without `optional`) has its default, 0 or an
-    empty text, and is never NULL. Fields of messages without fields are left out.
+    Timestamp a TIMESTAMP cut to its microsecond. Each member of a oneof is a column. Two things
+    differ: an unsigned 32-bit number is a BIGINT and an unsigned 64-bit number a DECIMAL(20,0), so
+    none is negative; and a field without presence (proto3 without `optional`) has its default, 0 or
+    an empty string, and is never NULL. Fields of messages without fields are left out.
 
     `recursion_depth`: how many times a message may contain itself. A record with more levels is
     malformed. By default, a recursive message type raises `SchemeDefinitionError`.
@@ -92,8 +92,8 @@ class ProtobufScheme(PayloadScheme):
         return _reader(self.descriptors, self.name, self.recursion_depth).ddl
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
-        """See `PayloadScheme.outcomes`. Messages are parsed one by one, and their fields read a
-        column at a time.
+        """See `PayloadScheme.outcomes`. Messages are parsed one by one, and their fields are read
+        one column at a time.
         """
         reader = _reader(self.descriptors, self.name, self.recursion_depth)
         for run in runs_of(payloads, _TOGETHER):

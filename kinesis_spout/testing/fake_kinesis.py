@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
-    """One AWS account in one region. It does no I/O and starts no thread.
+    """A simulated Kinesis: one AWS account in one region. It does no I/O and starts no thread.
 
     Time passes only as the injected clock says (default: the system's clock). The operations
     (`put_record`, `get_records`, ...) take the typed requests of
@@ -85,9 +85,9 @@ class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
         """Put one record, regardless of the limits, and return `shardId:sequence`. The key may be
         None on an AUTO stream.
 
-        `arrival_ms`: its arrival time in ms since 1970, now by default. It may be earlier than that
-        of the records before it, and than the stream: within the retention the record is read, in
-        the order of its sequence number.
+        `arrival_ms`: its arrival time in ms since 1970, now by default. It may be earlier than the
+        arrival of earlier records, or than the stream's creation: within the retention, the record
+        is read in the order of its sequence number.
         """
         with self.lock:
             target = self.stream(stream)
@@ -136,11 +136,11 @@ class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
             return tuple(self.stream(stream).shards.values())
 
     def insert_empty_pages(self, stream: str, shard_id: str, pages: int) -> None:
-        """Give every reader `pages` empty pages at the present tip, before records that are put
+        """Give every reader `pages` empty pages at the current tip, before records that are put
         later.
 
-        The service returns such pages where it searches storage that holds none of the shard's
-        records (API reference, `GetRecords`).
+        Kinesis returns such pages while it searches storage that has none of the shard's records
+        (API reference, `GetRecords`).
         """
         with self.lock:
             shard = self.stream(stream).shard(shard_id)

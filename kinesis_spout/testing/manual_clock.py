@@ -9,7 +9,7 @@ START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
 class ManualClock:
-    """A `kinesis_spout.clock.Clock` in simulated time. `sleep` moves it on and returns at once.
+    """A `kinesis_spout.clock.Clock` in simulated time. `sleep` advances it and returns at once.
 
     Any thread may use it. It starts at `start_ms`, in ms since 1970.
     """

@@ -20,7 +20,7 @@ class FakeKinesisSettings:
     - `access_keys`: the access key ids that the HTTP server accepts; None accepts any.
     - `end_with_last_records`: True: the page with a closed shard's last records also reports the
       shard's end. False: an empty page after it does. The service may do either.
-    - `event_records`: the most records of an SubscribeToShard event.
+    - `event_records`: the maximum number of records in a SubscribeToShard event.
     - `shard_limit`: how many open shards the account may have.
     - `default_max_record_bytes`: maximum record size of a stream that is created without one.
     """

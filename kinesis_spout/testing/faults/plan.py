@@ -40,7 +40,7 @@ class FaultKind(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """The fault of one request. `delay_s`: seconds before it takes effect. `alter` changes the
-    answer; `replace` makes another one of the request.
+    response; `replace` makes another response to the request.
     """
 
     kind: FaultKind
@@ -134,7 +134,7 @@ def truncate() -> Fault:
 
 
 def alter(change: Callable[[Any], object]) -> Fault:
-    """The response is what `change` returns for it.
+    """The response is what `change` returns for the original response.
 
     `change` gets one of `kinesis_spout.testing.service.answers`, and usually returns one. For a
     subscription it gets each event.
@@ -173,7 +173,7 @@ class FaultPlan:
     """Rules, oldest first. The first rule that matches a request is applied to it.
 
     Any thread may use it. `struck` lists the faults that were applied, as (operation, fault), so
-    that a test can check that its fault did happen.
+    that a test can check that its fault really happened.
     """
 
     struck: list[tuple[str, Fault]] = field(default_factory=list)
@@ -189,7 +189,7 @@ class FaultPlan:
         skip: int = 0,
         times: int | None = 1,
     ) -> None:
-        """Apply `fault` to `times` requests (None: all), after the first `skip` ones.
+        """Apply `fault` to `times` requests (None: all), after skipping the first `skip` requests.
 
         Only requests of `operation` and `shard_id` count (None: any).
         """
@@ -204,11 +204,11 @@ class FaultPlan:
             self._rules.clear()
 
     def is_empty(self) -> bool:
-        """Whether no request can be struck."""
+        """Whether the plan affects no further request."""
         return not self._rules
 
     def take(self, operation: str, shard_id: str | None) -> Fault | None:
-        """The fault for this request, if any. The rule that gives it counts it.
+        """Return the fault for this request, if any, and count it in its rule.
 
         `shard_id`: the shard of a request that is for one shard, else None.
         """

@@ -84,7 +84,7 @@ class FakeKinesisProtocol:
         """The response to a request, in CBOR if `content_type` is. Blocks for as long as a fault
         delays it.
 
-        Raises `TransportFaultError` if a fault lets the caller go without a response.
+        Raises `TransportFaultError` if a fault leaves the caller without a response.
         """
         codec = _JSON
         try:

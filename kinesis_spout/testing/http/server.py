@@ -30,7 +30,7 @@ class FakeKinesisServer:
     """Serves one FakeKinesis over HTTP/1.1 with keep-alive, one thread per connection.
 
     A context manager: entering binds the port and starts the threads; leaving closes every
-    connection and waits until the threads have ended. `port` 0 takes a free one. The `Date` header
+    connection and waits until the threads have ended. Port 0 chooses a free port. The `Date` header
     shows the injected clock; the delay of a fault takes real seconds. Anybody who can reach the
     port can use it, so it is bound to loopback by default.
     """
