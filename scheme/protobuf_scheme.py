@@ -79,8 +79,8 @@ class ProtobufScheme(PayloadScheme):
         else:
             raise SchemeDefinitionError(
                 f"ProtobufScheme got a {type(message).__name__}",
-                "pass a generated class, the DESCRIPTOR of a class, or the bytes of a descriptor "
-                "set and the name of the message",
+                "pass a generated class, a class's DESCRIPTOR, or the bytes of a descriptor set "
+                "and the message's name",
             )
         object.__setattr__(self, "descriptors", files)
         object.__setattr__(self, "name", name)

@@ -77,7 +77,7 @@ _SPARKS = by_field(
         "unread records share this number. Default: no limit",
     ),
     Option.whole(
-        "maxRecordsPerShard", "maximum number of new records of one shard in a batch", "100000"
+        "maxRecordsPerShard", "maximum number of new records per shard in a batch", "100000"
     ),
     Option.size(
         "maxBytesPerTask",

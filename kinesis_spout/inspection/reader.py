@@ -55,9 +55,9 @@ def read_snapshot(
         raise StreamNotFoundError(
             f"{client.where} does not exist, but ZooKeeper has the state of application "
             f"{application} for {counted(len(stored.states), 'shard')} of a stream with this name",
-            "pass the region, the account and the endpoint of the job. If the stream was deleted, "
-            "its unread records are lost: run `kinesis-spout reset`, and start the job from "
-            "TRIM_HORIZON. LATEST would skip the records that a new stream already contains",
+            "pass the job's region, account and endpoint. If the stream was deleted, its unread "
+            "records are lost: run `kinesis-spout reset`, and start the job from TRIM_HORIZON. "
+            "LATEST would skip the records that a new stream already contains",
         ) from exc
     runs = [log.newest.owner for log in stored.runs.values() if log.newest is not None]
     owners = [*(one.info for one in stored.owners), *runs]

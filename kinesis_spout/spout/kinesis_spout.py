@@ -209,8 +209,8 @@ class KinesisSpout:
         return session.emit() if self._active else None
 
     def emissions(self, stop: Callable[[], bool] | None = None) -> Iterator[SpoutEmission]:
-        """Yield emissions as records arrive. Between them, wait by the configuration's wait
-        strategies.
+        """Yield emissions as records arrive. While none is ready, wait according to the
+        configuration's wait strategies.
 
         Ends when the spout `has_ended` or is closed, or when `stop()` is true. `stop` is called
         before each emission and each wait.

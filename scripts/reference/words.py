@@ -164,11 +164,11 @@ NODES = {
     ),
     "history/<number>-<timeMs>-<kind>-<part>-of-<parts>": Node(
         "StoredHistoryEntry",
-        "an entry of the checkpoint history, compressed with zlib. The entry contains the "
-        "positions of shards at a time of Kinesis's clock. All records before a position were "
-        "acked at that time. An entry of kind `full` has all shards. An entry of kind `changes`, "
-        "which earlier versions wrote, has the shards that moved since the previous entry. An "
-        "entry of kind `moved` records a move by an operator",
+        "an entry of the checkpoint history, compressed with zlib. The entry contains shards' "
+        "positions at a time by Kinesis's clock. All records before a position were acked at that "
+        "time. An entry of kind `full` has all shards. An entry of kind `changes`, which earlier "
+        "versions wrote, has the shards that moved since the previous entry. An entry of kind "
+        "`moved` records a move by an operator",
         "the owner, or the task whose name is in `epoch/lister`, at most every 10 s; "
         "`kinesis-spout checkpoint` after a move",
     ),
@@ -330,8 +330,8 @@ FIELDS = {
         "format": "the version of the checkpoint history's stored format",
     },
     "StoredHistoryEntry": {
-        "positions": "the position of each shard, by shard id. Every record before the position "
-        "was acked",
+        "positions": "each shard's position, by shard id. Every record before the position was "
+        "acked",
         "cause": "the command that moved the checkpoints. The key is absent if a job moved the "
         "checkpoints",
         "format": _FORMAT,
@@ -609,8 +609,7 @@ PROGRESS = {
     "stream": "the name of the stream",
     "plan": "the id of the newest batch of the application",
     "retentionMs": "the retention period of the stream, in ms",
-    "dataLosses": "the number of possible losses of records that this run of the query has "
-    "reported",
+    "dataLosses": "the number of possible record losses that this run of the query has reported",
     "emitted": "the number of records in the completed batches of this run, retries included",
     "retried": "the number of retries in the completed batches of this run",
     "acked": "the number of acked records in the completed batches of this run",
@@ -620,8 +619,8 @@ PROGRESS = {
     "subscription",
     "polledRecords": "with `readMode` `efo`: the number of new records that this run read with "
     "GetRecords",
-    "fallbacks": "with `readMode` `efo`: the number of reads of a shard whose subscription "
-    "failed, by reason",
+    "fallbacks": "with `readMode` `efo`: the number of reads that polled a shard because its "
+    "subscription failed, by reason",
     "shards": "the values of `lagMs`, `emitted`, `retried` and `unresolved` of each unfinished "
     "shard. The object is empty if the stream has more than 100 unfinished shards",
     "lagMs": "the lag of the query, in ms of arrival time. The value is null if the lag is not "
@@ -629,7 +628,7 @@ PROGRESS = {
     "readableShards": "the number of shards that the query still reads: open shards, and closed "
     "shards that are not yet read to their ends",
     "unresolved": "the number of unresolved records of the stream",
-    "retriesWaiting": "the number of unresolved records of the stream that wait for a retry",
+    "retriesWaiting": "the number of the stream's unresolved records that are waiting for a retry",
     "exhausted": "the number of records that used up their retries in this run of the query",
     "deadLettered": "the number of dead letters that this run of the query wrote",
     "oldestUnresolvedMs": "the time since the oldest unresolved record first failed, in ms",

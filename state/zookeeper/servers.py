@@ -127,7 +127,7 @@ def ask_server(
     except TimeoutError as exc:
         raise StoreUnavailableError(
             f"{where} did not answer within {timeout_s:g} s",
-            "check that the server runs, that no firewall blocks it, and that option "
+            "check that the server is running, that no firewall blocks it, and that option "
             "zookeeperTls is true if the server requires TLS",
         ) from exc
     except (ssl.SSLError, ConnectionResetError):
@@ -135,7 +135,7 @@ def ask_server(
     except OSError as exc:
         raise StoreUnavailableError(
             f"{where} cannot be reached ({exc.strerror or type(exc).__name__})",
-            "check the address of the server, and check that the server runs",
+            "check the server's address, and check that the server is running",
         ) from exc
     return parse_words(answer.decode(errors="replace"))
 

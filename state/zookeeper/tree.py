@@ -499,7 +499,7 @@ class ZookeeperTree:
             return StoreUnavailableError(
                 f"ZooKeeper at {self._address} accepted the connection, but opened no session "
                 f"within {self._connect_timeout_s:g} s",
-                "check that the server runs, and that option zookeeperTls is true if the "
+                "check that the server is running, and that option zookeeperTls is true if the "
                 "server requires TLS",
             )
         return self._unavailable(self._connect_timeout_s)
