@@ -112,21 +112,14 @@ class BatchFrame:
         found = self.withheld_by(rules) if rules else []
         return [record for record in found if record.message_id not in known]
 
-    def content(self, rules: Mapping[str, ShardRules] | None = None) -> dict[str, ShardContent]:
-        """Return the content of the frame by shard. Runs a job.
-
-        `rules`: those of the plan, by shard; None for those of the frame. They say up to which
-        number the rows of a shard are retries.
+    def content(self) -> dict[str, ShardContent]:
+        """Return the content of the frame by shard. Runs a job. The rules say up to which number
+        the rows of a shard are retries.
         """
-        rules = self.rules.of_shards if rules is None else rules
         retries = [
-            {
-                "ofShard": shard,
-                "sequence": str(of_shard.last_retry[0]),
-                "sub": of_shard.last_retry[1],
-            }
-            for shard, of_shard in rules.items()
-            if of_shard.last_retry is not None
+            {"ofShard": shard, "sequence": str(rules.last_retry[0]), "sub": rules.last_retry[1]}
+            for shard, rules in self.rules.of_shards.items()
+            if rules.last_retry is not None
         ]
         rows = self.rows().select(
             self._shard.alias("shardId"), "sequenceNumber", "subSequenceNumber"

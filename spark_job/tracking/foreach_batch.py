@@ -6,12 +6,11 @@ goes through these steps, and an error in any step fails the batch:
 
 1. Mark the application as tracked, once per query run. From then on, a plan without a complete
    report is redelivered. So a batch that is lost before step 3 is safe, too.
-2. Find the open plan. The source keeps at most one plan open, so it is the plan of this batch. If
-   no plan is open, Spark replays a batch whose plan was closed in the meantime. If that plan has a
-   complete report, the report stays valid and the function is not called again. If it has none, the
-   function is called, and nothing is acked. If only some of the batch's streams have a complete
-   report, the function is not called for the other streams alone: a sink that overwrites a batch's
-   output would lose the records that the report acks.
+2. Find the open plan. The source keeps at most one plan open, so it is the plan of this batch. If a
+   row belongs to a stream without an open plan, Spark replays a batch whose plan was closed in the
+   meantime. The function is then not called, also not for other streams of the batch: the plan may
+   have a complete report, and a sink that overwrites a batch's output would lose the records that
+   the report acks. All records without a complete report are redelivered.
 3. Open the report, with a random token, before the function starts. This voids the report of an
    earlier run of the batch, because the sinks will be written again, perhaps with other outcomes.
    The opening counts as unanswered until step 7, or until the batch fails.
@@ -52,7 +51,6 @@ from spark_job.settings import RAW
 from spark_job.tracking.batch_frame import BatchFrame, check_columns
 from spark_job.tracking.batch_letters import write_letters
 from spark_job.tracking.batch_run import BatchRun, run_batch
-from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.options import OnExhausted, SparkConnectError
 from spark_job.tracking.outcome_rules import (
     BatchContext,
@@ -74,7 +72,6 @@ from spark_job.tracking.poison_search import (
 from spark_job.tracking.stream_part import (
     RowsExpiredError,
     StreamPart,
-    check_content_of,
     check_failures,
     check_rows,
 )
@@ -84,14 +81,13 @@ from state.plan import PlanStatus
 from state.report import OnFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
     from spark_job.settings import QuerySettings, SourceSettings
     from spark_job.tracking.options import TrackOptions
     from spark_job.tracking.tracked_batch import TrackedBatch
-    from spark_job.tracking.withholding import ShardRules
     from state.plan import Plan
     from state.shard_state import ShardState
     from state.znodes.topics import StoreTopics
@@ -142,12 +138,16 @@ class Tracked:
         try:
             # This check comes before any report is opened: opening voids a complete report, also
             # that of an open plan. An open plan without a complete report is redelivered.
-            if closed and self._is_held(frame, closed, batch_id):
+            if closed and not self._rows_of(frame, closed).isEmpty():
+                self._refuse_foreign()
+                log.warning(
+                    "batch %d is closed, so the function is not called again. The records that no "
+                    "complete report acks are redelivered",
+                    batch_id,
+                )
                 return
             if not still_open:
-                self._refuse_foreign(frame)
-                self._run_unreported(frame, batch_id)
-                return
+                return  # the batch has no rows
             for stream, plan in still_open:  # 3
                 parts.append(self._open_report(stream, plan))
             rows = self._rows_of(frame, [part.settings for part in parts])
@@ -186,86 +186,23 @@ class Tracked:
                 _store(stream).reports.mark_tracked(self._options.policy)
             self._marked_run = run
 
-    def _is_held(self, frame: DataFrame, closed: Sequence[SourceSettings], batch_id: int) -> bool:
-        """Whether this batch has a complete report for one of these streams, whose plans are
-        closed.
-
-        The records that such a report acks are not redelivered. If the function were called again,
-        it could fail a record that had not failed before, and a sink that overwrites a batch's
-        output would lose that record.
-        """
-        for stream in closed:
-            known = self._reported_plan(stream, frame)
-            if known is None:
-                continue
-            if self._query.is_of_one or rows_in(_store(stream).plans.read_results(known)):
-                log.warning(
-                    "the outcomes of batch %d were reported before its plan %s of stream %s was "
-                    "closed, so the function is not called again. Records that are not acked in "
-                    "this report are redelivered",
-                    batch_id,
-                    known,
-                    stream.label,
-                )
-                return True
-        return False
-
-    def _reported_plan(self, stream: SourceSettings, frame: DataFrame) -> str | None:
-        """The closed plan of this batch, if it has a complete report. The plan is recognised by its
-        rows, because the pointer may name a newer plan. Rows are read only if some plan has a
-        report.
-        """
-        store = _store(stream)
-        reported = [one for one in store.plans.known() if store.reports.read(one) is not None]
-        with closing(BatchFrame(self._rows_of(frame, [stream]))) as batch:
-            for plan_id in reversed(reported):
-                plan = store.plans.read(plan_id)
-                if plan is None:
-                    continue
-                results = store.plans.read_results(plan_id)
-                rules = plan_rules(plan, {}, OnFailure.CONTINUE)
-                try:
-                    check_content_of(plan, results, batch.content(rules), stream)
-                except BatchContentError:
-                    continue
-                except RowsExpiredError:
-                    pass  # these are the plan's rows, except for expired records
-                return plan_id
-        return None
-
     def _rows_of(self, frame: DataFrame, streams: Sequence[SourceSettings]) -> DataFrame:
         """The rows of these streams of the query."""
         if len(streams) == len(self._streams):
             return frame
         return frame.where(F.col("streamName").isin([stream.label for stream in streams]))
 
-    def _refuse_foreign(self, frame: DataFrame) -> None:
+    def _refuse_foreign(self) -> None:
         """Raise `ConfigError` for rows that cannot come from this source, because it has never made
         a plan. Failed records would not be redelivered, since their own source may be untracked.
-        May run a job.
         """
         stream = self._streams[0]
-        if all(_store(one).plans.pointer() is None for one in self._streams) and frame.take(1):
+        if all(_store(one).plans.pointer() is None for one in self._streams):
             raise ConfigError(
                 "the frame passed to tracked(...) contains records, but application "
                 f"{stream.application} has no batch of stream {stream.label}, so these records "
                 "belong to another source",
                 "use read_stream(...) and tracked(...) of the same KinesisSource in the query",
-            )
-
-    def _run_unreported(self, frame: DataFrame, batch_id: int) -> None:
-        """Run a batch whose plan was closed without a report. Its failures are only logged. No
-        record is acked, so later batches redeliver its records.
-        """
-        with (
-            closing(self._batch_frame(frame, {})) as batch,
-            closing(run_batch(self._process, batch, batch_id, bisect=self._options.bisect)) as run,
-        ):
-            log.warning(
-                "batch %d was closed before its function ran, so no record of the batch is "
-                "acked, and its records are redelivered. %d of its records failed",
-                batch_id,
-                len(run.failures),
             )
 
     # 3: the report
@@ -291,12 +228,15 @@ class Tracked:
         self, parts: Sequence[StreamPart], frame: DataFrame, batch_id: int
     ) -> None:
         on_failure = self._options.policy.on_failure
-        rules = {
+        of_shards = {
             part.in_batch(shard): rules
             for part in parts
             for shard, rules in plan_rules(part.plan, part.states, on_failure).items()
         }
-        with closing(self._batch_frame(frame, rules)) as batch:
+        rules = BatchRules(
+            of_shards=of_shards, on_failure=on_failure, several=not self._query.is_of_one
+        )
+        with closing(BatchFrame(frame, rules)) as batch:
             deaths = max(
                 counted_deaths(part.opened.openings, part.plan.delivery_limit) for part in parts
             )
@@ -314,12 +254,6 @@ class Tracked:
                 self._report(decided, run)
                 if len(failed) < rows:
                     self._succeeded_ms = now_ms
-
-    def _batch_frame(self, frame: DataFrame, rules: Mapping[str, ShardRules]) -> BatchFrame:
-        on_failure, several = self._options.policy.on_failure, not self._query.is_of_one
-        return BatchFrame(
-            frame, BatchRules(of_shards=rules, on_failure=on_failure, several=several)
-        )
 
     # 4: the function
     def _run(

@@ -128,9 +128,8 @@ class PlayedOutcomes:
             is_open = pointer is not None and pointer.status is PlanStatus.OPEN
             plan = store.plans.read(pointer.id) if pointer is not None and is_open else None
             if not self.reports or pointer is None or plan is None:
-                known = self._processed_before(store, rows) if self.reports else None
-                if known is not None:
-                    return known
+                if self.reports:
+                    return self._processed_before(store, rows) or []
                 return [row for row in rows if self.fails(row) is None]
             opened = store.reports.open(pointer.id, f"t{next(self._tokens)}")
             on_step("opened")
