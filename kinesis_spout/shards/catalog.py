@@ -278,6 +278,8 @@ class ShardCatalog:
         self._only = only
         self._view = CatalogView(self.stream.listing, self.states, only)
         self._judged = self.stream.listing  # the last listing that was checked for missing shards
+        self._listed_retention_ms = 0  # at the last `refresh`
+        self._listed_states: Mapping[str, ShardState] = {}  # then, of the shards that are read
 
     # listing --------------------------------------------------------------------------------------
     def refresh(self, pin: StartPin, unsettled: Plan | None = None) -> bool:
@@ -288,12 +290,18 @@ class ShardCatalog:
         state was lost, perhaps with an operator's change such as a rewind. So the plan is never
         settled into the shard's new state, and its records are redelivered.
 
-        Raises `DataLossError` if a shard is gone that never had a state and `failOnDataLoss` is
-        true; `StreamMismatchError` if the stream was deleted and created again.
+        Raises `DataLossError` if a shard is gone that never had a state, or the retention was
+        lowered to less than a shard's lag, and `failOnDataLoss` is true; `StreamMismatchError` if
+        the stream was deleted and created again.
         """
         if not self.stream.is_due():
             return False
         listing = self.stream.list_shards(bind=True)
+        retention_ms = self.stream.retention_ms or 0
+        if retention_ms < self._listed_retention_ms:
+            # It may have overtaken shards that were read on since then, behind the gap.
+            states = self._listed_states
+            self.loss.check_retention(list(states), states, retention_ms=retention_ms)
         # Before the new shards get states, after which they would look like tracked shards.
         lineage = self.view.lineage
         self.loss.check_never_read(lineage, pin, has_begun=self._has_begun)
@@ -320,6 +328,7 @@ class ShardCatalog:
             # Otherwise the states of finished shards would accumulate forever.
             self._forget(self.view.lineage.removable(self.stream.horizon_ms()))
         self.stream.is_late = self._lacks_retries() or bool(self.unfollowed())
+        self._listed_retention_ms, self._listed_states = retention_ms, self.view.wanted.states
         return True
 
     def follow(self) -> None:

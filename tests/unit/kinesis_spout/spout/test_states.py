@@ -369,6 +369,22 @@ def test_a_spout_that_is_overtaken_by_the_retention_stops_before_the_gap(
         SteppedSpout(one)
 
 
+def test_a_spout_that_is_overtaken_by_a_lower_retention_reports_the_gap(
+    one: SimulatedJob,
+) -> None:
+    """It learns of that at its next listing, after it has read on behind the gap."""
+    stream = one.fake.stream(STREAM)
+    stream.retention_hours = 168
+    put_a_day(one)
+    spout = SteppedSpout(one, **SLOW).after(10 * HOUR_S)
+    read_some(spout, 2)
+    stream.retention_hours = 24
+    assert "record 11" in read_some(spout, 12)
+    spout.after(31.0).coordinate()
+    with pytest.raises(DataLossError, match=rf"retention of 24 h: {shard(0)}"):
+        spout.drain()
+
+
 def test_only_a_gap_between_two_reads_is_a_loss_of_a_shard_whose_last_record_nobody_takes(
     one: SimulatedJob,
 ) -> None:
