@@ -162,6 +162,10 @@ class StreamSteps(Past):
         self.count("days that passed")
 
     def do_change_of_retention(self) -> None:
+        """Not twice before the application has seen it: nothing tells of a shorter one between."""
+        known = self.world.look().identity.read()
+        if known is None or known.retention_ms != self.world.retention_ms:
+            return
         hours = self.random.choice(RETENTIONS_H)
         self.note(hours)
         request = requests.ChangeRetention(

@@ -142,12 +142,7 @@ def test_whole_generations_that_came_and_went_unobserved_are_loss(
         assert next_plan(driver, plan) == plan
         driver.close()
         job.put(9)
-        for parents in ((1, 2), (3,), (4, 5), (6,)):
-            job.clock.advance(60)
-            job.fake.merge(STREAM, *map(shard, parents)) if len(parents) == 2 else job.fake.split(
-                STREAM, shard(*parents)
-            )
-        job.clock.advance(2 * DAY_S)
+        pass_generations(job, 60)
         told = f"Kinesis never listed their child shards: {shard(0)}"
         with pytest.raises(DataLossError, match="that were never read"):
             next_plan(driver := job.coordinator(), plan)
@@ -170,12 +165,7 @@ def test_generations_that_came_and_went_during_an_absence_are_reported_once() ->
         job.clock.advance(61)
         plan = run_once(job, plan)
         assert set(job.states()) == {shard(0), shard(1), shard(2)}
-        for parents in ((1, 2), (3,), (4, 5), (6,)):
-            job.clock.advance(DAY_S)
-            job.fake.merge(STREAM, *map(shard, parents)) if len(parents) == 2 else job.fake.split(
-                STREAM, shard(*parents)
-            )
-        job.clock.advance(2 * DAY_S)
+        pass_generations(job, DAY_S)
         plan = run_once(job, plan, fail_on_data_loss=False)
         for _ in range(3):
             job.clock.advance(HOUR_S)
@@ -223,6 +213,15 @@ def keep_for(job: SimulatedJob, hours: int) -> None:
     job.fake.increase_stream_retention_period(
         requests.ChangeRetention(stream_name=STREAM, retention_period_hours=hours)
     )
+
+
+def pass_generations(job: SimulatedJob, apart_s: float) -> None:
+    """Shards 1 and 2 are merged, and so on up to shards 7 and 8. Then two days pass."""
+    for parents in ((1, 2), (3,), (4, 5), (6,)):
+        job.clock.advance(apart_s)
+        change = job.fake.merge if len(parents) == 2 else job.fake.split
+        change(STREAM, *map(shard, parents))
+    job.clock.advance(2 * DAY_S)
 
 
 def run_once(job: SimulatedJob, plan: str = "", **options: Any) -> str:
