@@ -119,7 +119,8 @@ class TrackedTuple:
         if not hasattr(future, "add_done_callback"):
             raise IllegalAckerEventError(
                 f"follow was called with an object of type {type(future).__name__}",
-                "pass a future, like the result of pool.submit(...) or asyncio.ensure_future(...)",
+                "pass a future, such as the result of pool.submit(...) or "
+                "asyncio.ensure_future(...)",
             )
         child = self.child()
         future.add_done_callback(child._end_as)  # noqa: SLF001  # of the same class
@@ -282,7 +283,7 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
         if not isinstance(parent, TrackedTuple):
             raise IllegalAckerEventError(
                 f"anchored_to was called with an object of type {type(parent).__name__}",
-                "pass tuples of tuple trees, like emission.tree() or tree.child()",
+                "pass tuples of tuple trees, such as emission.tree() or tree.child()",
             )
     acker = parents[0]._acker  # noqa: SLF001  # of the same file
     if any(parent._acker is not acker for parent in parents):  # noqa: SLF001  # of the same file

@@ -361,7 +361,7 @@ DATABRICKS = System(
         "reuseKinesisClient": f"{_LEAVE_OUT}: each process reuses its connection to Kinesis",
         "clientRetries": _CALLS,
         "maxShardsPerDescribe": f"{_LEAVE_OUT}: kinesis-spout lists all shards of the stream",
-        "consumerNamePrefix": "use option consumerName, which sets the whole name of the consumer",
+        "consumerNamePrefix": "use option consumerName, which sets the consumer's whole name",
         "consumerRefreshInterval": (
             f"{_LEAVE_OUT}: a task without an enhanced fan-out subscription reads with GetRecords"
         ),

@@ -432,7 +432,7 @@ def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:
 # clocks, disk, sinks ------------------------------------------------------------------------------
 def set_service_clock(world: World, minutes: float) -> None:
     """Iterators expire at once, and records have arrived in the future."""
-    with world.fault(f"the clock of Kinesis set to {minutes:+.0f} min"):
+    with world.fault(f"Kinesis's clock set to {minutes:+.0f} min"):
         world.own_stream.clock.ahead_ms = round(minutes * _MINUTE_MS)
     world.wait(2 * _BETWEEN_S)
 

@@ -90,7 +90,7 @@ PERMISSIONS: Mapping[Use, Permissions] = {
         operations=_PUT,
         sometimes={
             "describe_stream_summary": "to refuse a missing stream at the start, and if "
-            "`payload_only` puts a payload above 1 MiB"
+            "`payload_only` puts a payload larger than 1 MiB"
         },
         kms=(GENERATE_DATA_KEY,),
     ),

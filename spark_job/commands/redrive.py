@@ -48,7 +48,7 @@ from spark_job.commands.spark_options import CONF, LOG_FILE, MASTER
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 
-_TIMES = "-2h (s, m, h or d), 14:00, or an ISO time like 2026-01-31T12:00:00Z"
+_TIMES = "-2h (s, m, h or d), 14:00, or an ISO time such as 2026-01-31T12:00:00Z"
 _CONFIGURATIONS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME")
 WHICH, WHERE = "Which dead letters", "The destination"
 
