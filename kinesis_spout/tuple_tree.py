@@ -105,7 +105,7 @@ class TrackedTuple:
         return TrackedTuple(acker, tuple([(root, edge) for root, _ in self._edges]))
 
     def unanchored(self) -> TrackedTuple:
-        """Return a tuple that no tree waits for, for code that acks or fails all its tuples."""
+        """Return a tuple that no tree waits for, for code that acks or fails every tuple."""
         return TrackedTuple(self._acker, ())
 
     def follow(self, future: F) -> F:

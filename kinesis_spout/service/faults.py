@@ -36,7 +36,7 @@ _POLICY = (
     "sts:AssumeRole if a role is configured"
 )
 
-_REFUSED = "check that the requested position belongs to the shard and the stream of the request"
+_REFUSED = "check that the requested position belongs to the request's shard and stream"
 _KMS_DECRYPT = "allow kms:Decrypt on the stream's KMS key"
 _IN_USE = "wait until the stream is ACTIVE"
 # The advice about the same code when other calls than reads get it.
@@ -58,8 +58,7 @@ _CONSUMER_LIMIT = (
 )
 _ADVICE_OF = {
     "GetShardIterator": {
-        _REFUSED: "check that the requested position belongs to the shard and the stream of the "
-        "request; if the position is stored in ZooKeeper, move the shard with "
+        _REFUSED: f"{_REFUSED}; if the position is stored in ZooKeeper, move the shard with "
         "kinesis-spout checkpoint set",
     },
     "SubscribeToShard": {
