@@ -252,7 +252,7 @@ def lose_the_letters_of_a_record(history: History, random: Random) -> None:
 
 def swap_two_first_deliveries_of_a_key(history: History, random: Random) -> None:
     """Before any kill, which could be the reason."""
-    first: dict[tuple[str, int, int], Told] = {}
+    first: dict[tuple[str, int], Told] = {}
     until_ns = min((fault.began_ns for fault in history.faults), default=1 << 62)
     for told in history.told:
         if told.step is Step.GOT and told.at_ns < until_ns:
@@ -287,7 +287,7 @@ def move_a_state_back(history: History, random: Random) -> None:
 
 def pass_a_record(history: History, random: Random) -> None:
     """A state has read a record that no line has resolved yet."""
-    first: dict[tuple[str, int, int], Told] = {}
+    first: dict[tuple[str, int], Told] = {}
     for told in outcomes(history):
         first.setdefault(told.record, told)
     one = random.choice(sorted(first.values()))

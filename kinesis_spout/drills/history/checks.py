@@ -253,7 +253,7 @@ class _Reasons:
         states = self._states.get(told.shard_id, [])
         known = bisect_right(states, at_ns, key=lambda one: one[0].ended_ns)
         view = states[known - 1][1] if known else None
-        if view is not None and view.is_resolved(told.record[1:]):
+        if view is not None and view.is_resolved((told.sequence, 0)):
             return True
         # A letter is written beside the loop, so nothing is known of it.
         loop_ns = self._loop_ns[outcome.run] if outcome.step is Step.ACK else []
@@ -437,7 +437,7 @@ def _excuses(kill: Fault, put: Put, told: Told, overtaken_ns: int, history: Hist
     if after == len(samples) or samples[after].ended_ns > told.at_ns:
         return True
     state = samples[after].states.get(told.shard_id)
-    return state is not None and StateView(state).is_unresolved(told.record[1:])
+    return state is not None and StateView(state).is_unresolved((told.sequence, 0))
 
 
 # states ---------------------------------------------------------------------------------------
@@ -469,7 +469,7 @@ def _passed(states: Mapping[str, ShardStates], history: History) -> Iterator[str
     outcome_ns = {told.record: told.at_ns for told in reversed(history.told) if told.is_outcome}
     places: dict[str, list[Place]] = defaultdict(list)
     for put in history.puts:
-        places[put.shard_id].append(put.record[1:])
+        places[put.shard_id].append((put.sequence, 0))
     for shard, of_shard in states.items():
         of_puts, covered, unresolved = sorted(places[shard]), 0, list[Place]()
         for sample, view in of_shard:
@@ -484,7 +484,7 @@ def _passed(states: Mapping[str, ShardStates], history: History) -> Iterator[str
             for place in (*unresolved, *of_puts[covered:end]):
                 if view.is_unresolved(place) or place > view.covers_to:
                     still.append(place)
-                elif outcome_ns.get((shard, *place), _NEVER_NS) > sample.ended_ns:
+                elif outcome_ns.get((shard, place[0]), _NEVER_NS) > sample.ended_ns:
                     yield f"the {view.text} of {shard} has passed record {place[0]}"
             unresolved, covered = still, end
 
@@ -503,7 +503,7 @@ def left(history: History) -> Iterator[str]:
             yield f"{shard} has {one.unresolved_count} unresolved records"
     last: dict[str, Place] = {}
     for put in history.puts:
-        last[put.shard_id] = max(put.record[1:], last.get(put.shard_id, BEGIN))
+        last[put.shard_id] = max((put.sequence, 0), last.get(put.shard_id, BEGIN))
     ever: dict[str, ShardState] = {}  # the last state that each shard ever had
     for sample in history.samples:
         ever |= sample.states
@@ -523,5 +523,5 @@ def left(history: History) -> Iterator[str]:
 
 def _name(told: Told) -> str:
     if told.number == NO_NUMBER:
-        return ":".join(map(str, told.record[:2]))
+        return ":".join(map(str, told.record))
     return f"{told.key} {told.number}"

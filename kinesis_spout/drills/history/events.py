@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 NO_NUMBER = -1  # of a record whose payload has none
-RecordId: TypeAlias = tuple[str, int, int]
-"""Shard, sequence number and sub-sequence number, which is 0 outside of an aggregate."""
+RecordId: TypeAlias = tuple[str, int]
+"""Shard and sequence number. No drill puts aggregates."""
 
 
 class Fate(StrEnum):
@@ -83,9 +83,9 @@ class Step(StrEnum):
 
 
 class Told(NamedTuple):
-    """One line of a process's file. `run` names the process. `sub`: the sub-sequence number of a
-    user record. A commit is of no record: it has no key, number, sequence or attempt. Whoever does
-    not know a record's key and number leaves them out: the put of the record has them.
+    """One line of a process's file. `run` names the process. A commit is of no record: it has no
+    key, number, sequence or attempt. Whoever does not know a record's key and number leaves them
+    out: the put of the record has them.
     """
 
     at_ns: int
@@ -97,11 +97,10 @@ class Told(NamedTuple):
     number: int = NO_NUMBER
     attempt: int = 0
     reason: str = ""
-    sub: int | None = None
 
     @property
     def record(self) -> RecordId:
-        return self.shard_id, self.sequence, self.sub or 0
+        return self.shard_id, self.sequence
 
     @property
     def is_outcome(self) -> bool:
@@ -110,22 +109,20 @@ class Told(NamedTuple):
 
     def line(self) -> bytes:
         """The text of the line, without the run and the line's end."""
-        sequence = self.sequence if self.sub is None else f"{self.sequence}.{self.sub}"
-        of = [self.at_ns, self.step, self.shard_id, sequence, self.key, self.number, self.attempt]
-        return " ".join([*map(str, of), *self.reason.split()]).encode()
+        at_ns, step, shard_id, _, *record, reason = self
+        return " ".join([*map(str, (at_ns, step, shard_id, *record)), *reason.split()]).encode()
 
 
 def parse_line(line: bytes, run: str) -> Told:
     """Reads what `Told.line` has made. Raises ValueError."""
-    at, step, shard, numbers, key, number, attempt, *reason = line.decode().split(" ", 7)
-    sequence, _, sub = numbers.partition(".")
+    at, step, shard, sequence, key, number, attempt, *reason = line.decode().split(" ", 7)
     record = int(sequence), key, int(number), int(attempt), "".join(reason)
-    return Told(int(at), Step(step), shard, run, *record, int(sub) if sub else None)
+    return Told(int(at), Step(step), shard, run, *record)
 
 
 class Put(NamedTuple):
     """A record that was put on the stream. `number`: counted up for each key. `at_ns`: just before
-    that. `sub`: the sub-sequence number of a user record.
+    that.
     """
 
     key: str
@@ -133,11 +130,10 @@ class Put(NamedTuple):
     shard_id: str
     sequence: int
     at_ns: int = 0
-    sub: int | None = None
 
     @property
     def record(self) -> RecordId:
-        return self.shard_id, self.sequence, self.sub or 0
+        return self.shard_id, self.sequence
 
 
 class Fault(NamedTuple):
@@ -215,10 +211,12 @@ class _StoredSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _StoredHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`told`: by run. Puts and shards have texts for their large numbers."""
+    """`told`: by run. Puts and shards have texts for their large numbers. A put ends with a null:
+    once, a sub-sequence number could be there.
+    """
 
     format: int
-    puts: list[Put] = []
+    puts: list[tuple[str, int, str, int, int, None]] = []
     told: dict[str, list[str]] = {}
     faults: list[Fault] = []
     samples: list[_StoredSample] = []
@@ -241,7 +239,7 @@ def encode_history(history: History) -> bytes:
         known = states
     stored = {
         "format": FORMAT,
-        "puts": [(*put[:3], str(put.sequence), *put[4:]) for put in history.puts],
+        "puts": [(*put[:3], str(put.sequence), put.at_ns, None) for put in history.puts],
         "told": told,
         "faults": history.faults,
         "samples": samples,
@@ -271,7 +269,7 @@ def decode_history(data: bytes) -> History:
         known = kept | one.changed
         samples.append(Sample(one.began_ns, one.ended_ns, known))
     return History(
-        puts=stored.puts,
+        puts=[Put(*put[:5]) for put in stored.puts],
         told=sorted(told, key=lambda one: one.at_ns),
         faults=stored.faults,
         samples=samples,

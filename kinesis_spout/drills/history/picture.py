@@ -95,7 +95,7 @@ def _events(history: History, again: Sequence[Redelivery]) -> Iterator[tuple[str
     """
     places: dict[str, list[Place]] = defaultdict(list)
     for put in history.puts:
-        places[put.shard_id].append(put.record[1:])
+        places[put.shard_id].append((put.sequence, 0))
         yield put.shard_id, "put", put.at_ns, 1
     for told in history.told:
         if told.step in _SERIES:
@@ -119,7 +119,7 @@ def _unexplained(again: Sequence[Redelivery], began_ns: int) -> Iterator[dict[st
             "key": now.key,
             "number": now.number,
             "shardId": now.shard_id,
-            "sequence": f"{now.sequence}" if now.sub is None else f"{now.sequence}.{now.sub}",
+            "sequence": str(now.sequence),
             "step": now.step,
             "atMs": (now.at_ns - began_ns) / _NS,
             "run": now.run,

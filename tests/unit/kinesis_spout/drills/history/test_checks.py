@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from kinesis_spout.drills.history.checks import broken_promises, left
 from kinesis_spout.drills.history.events import (
@@ -36,8 +35,6 @@ from kinesis_spout.drills.history.verdict import (
     verdict_json,
 )
 from kinesis_spout.drills.use import Uses, levels
-from state.sequence_number import SequenceNumber
-from state.shard_state import UnresolvedRecord
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.support.drills.made_up_history import MadeUp
 from tests.support.drills.short_history import (
@@ -199,29 +196,6 @@ def test_with_fates_that_nobody_knows_each_ack_and_each_letter_is_right() -> Non
     assert any("records were lost: ann 1" in one for one in broken_promises(history))
 
 
-def test_user_records_of_an_aggregate_are_judged_one_by_one() -> None:
-    """One of two is acked, the other one is unresolved in the state, and must be."""
-    puts = [Put(KEY, number, SHARD, 100, sub=number) for number in range(2)]
-    lines = [
-        told(at, step, 0)._replace(sequence=100, number=number, sub=number)
-        for at, step, number in [(1, Step.GOT, 0), (2, Step.GOT, 1), (3, Step.ACK, 0)]
-    ]
-    last = lines[1]._replace(at_ns=6 * S, step=Step.ACK)
-    waits = UnresolvedRecord(
-        first=SequenceNumber(100, 1), last=SequenceNumber(100, 1), attempts=1, due_ms=0
-    )
-    half = replace(state(0), checkpoint=None, unresolved=(waits,))
-    history = History(
-        puts=puts,
-        told=[*lines, last],
-        samples=[sample(4, half), sample(7, state(0))],
-        tasks={FIRST: 0},
-    )
-    assert broken_promises(history) == []
-    history.samples = [sample(4, state(0)), sample(7, state(0))]
-    assert any("passed records that were neither acked" in one for one in broken_promises(history))
-
-
 def test_a_drill_is_not_done_while_acks_of_a_killed_process_are_not_stored() -> None:
     """All records have an outcome then, and nothing stored is unresolved, but they come again."""
     history = good()
@@ -288,14 +262,14 @@ def test_a_drill_that_was_not_done_has_lost_and_broken_nothing() -> None:
 LONG = 49_545_115_243_490_985_018_280_067_714_973_144_582_180_062_593_244_200_961
 LINES = [
     Told(10, Step.GOT, SHARD, "job-1", LONG, "ann", 0, 1),
-    Told(11, Step.GOT, SHARD, "job-2", LONG + 1, "ann", 1, 1, sub=7),
+    Told(11, Step.GOT, SHARD, "job-2", LONG + 1, "ann", 1, 1),
     Told(12, Step.LETTER, SHARD, "job-1", LONG, "ann", 0, 4, "not yet ready"),
     Told(13, Step.COMMIT, SHARD, "job-2"),
-    Told(14, Step.ACK, SHARD, "job-2", LONG + 1, sub=0),
+    Told(14, Step.ACK, SHARD, "job-2", LONG + 1),
 ]
 SHORT = dataclasses.replace(
     good(),
-    puts=[Put("ann", 0, SHARD, LONG, 5), Put("ann", 1, SHARD, LONG + 1, 6, 7)],
+    puts=[Put("ann", 0, SHARD, LONG, 5), Put("ann", 1, SHARD, LONG + 1, 6)],
     told=LINES,
     faults=[Fault("kill -9", 20, 21, run=FIRST, rewinds=True)],
     samples=[sample(7, state(2, 2)), sample(8, state(3)), sample(9)],
