@@ -381,7 +381,6 @@ class ShardLook:
         rows = 0 if self.result is None else self.result.count + self.result.retry_rows
         return self.look.has_one_batch and rows > 0
 
-    @property
     def _is_end_unsettled(self) -> bool:
         """The same of the shard's end: its children wait for that."""
         state, before = self.state, self.look.before.position(self.shard_id)
@@ -396,9 +395,8 @@ class ShardLook:
         and the times of arrival go back, and where there was nothing to read.
         """
         has_nothing = self.keeps_up and not self.has_moved
-        return None if has_nothing or not self.is_read else self._pace
+        return None if has_nothing or not self.is_read else self._pace()
 
-    @property
     def _pace(self) -> float | None:
         """None, too, where an earlier record arrived later, or the position was set back."""
         look, tip, took_ms = self.look, self.tip, self.look.window_ms
@@ -433,7 +431,7 @@ class ShardLook:
             return None
         left_ms = max(0, frontier_ms - self.look.horizon_ms)
         # A time of verification that moves alone takes no record out of the shard.
-        pace = self._pace or 0.0 if self.has_moved else 0.0
+        pace = self._pace() or 0.0 if self.has_moved else 0.0
         if left_ms and pace >= 1:
             return None
         return round(left_ms / (1 - pace)) if left_ms else 0
@@ -483,10 +481,9 @@ class ShardLook:
         has_failed = run is not None and run.end is not None and run.end.kind == FAILED
         is_down = has_failed and not is_over and not self.now.stored.paused
         is_down = is_down or self.refused_letters is not None
-        is_down = is_down or self._gets_no_records
-        return worst(self._judged_by_position, Health.STALLED if is_down else Health.OK)
+        is_down = is_down or self._gets_no_records()
+        return worst(self._judged_by_position(), Health.STALLED if is_down else Health.OK)
 
-    @property
     def _gets_no_records(self) -> bool:
         """Whether the shard's process reports that its reads have failed since before the window.
         Its error may be that of another shard, unless its credentials are refused.
@@ -497,14 +494,13 @@ class ShardLook:
         is_known = fails.error in _REFUSALS or self.keeps_up is None
         return is_known and not self.now.stored.paused and not self.has_moved
 
-    @property
     def _judged_by_position(self) -> Health:
         phase, was = self.phase, self.look.before.lineage.phase(self.shard_id)
         if phase is ShardPhase.VANISHED:
             return Health.LOSING if was is phase else Health.UNKNOWN
         if phase is ShardPhase.DRAINED:
-            hangs = self._is_end_unsettled and not self.look.has_time
-            return Health.STALLED if hangs else self._judged_retries
+            hangs = self._is_end_unsettled() and not self.look.has_time
+            return Health.STALLED if hangs else self._judged_retries()
         if phase is ShardPhase.NEW:
             waits = self.now.lineage.waits_for(self.shard_id)
             is_late = was is phase and self.look.window_ms and not waits
@@ -516,7 +512,7 @@ class ShardLook:
             return Health.OK
         if self.reader_log.no_answers is not None:
             return Health.STALLED
-        return worst(self._judged_position, self._judged_retries)
+        return worst(self._judged_position(), self._judged_retries())
 
     @property
     def has_lapsed(self) -> bool:
@@ -526,7 +522,6 @@ class ShardLook:
         verified_ms = None if self.is_at_end else self.verified_ms
         return verified_ms is not None and verified_ms < self.look.expired_until_ms
 
-    @property
     def _judged_position(self) -> Health:
         keeps_up = self.keeps_up
         if keeps_up:
@@ -537,9 +532,8 @@ class ShardLook:
         if keeps_up is None:
             return Health.UNKNOWN
         has_time = self.look.has_time or self.waits_for_trigger
-        return Health.LAGGING if has_time and not self._is_held else Health.STALLED
+        return Health.LAGGING if has_time and not self._is_held() else Health.STALLED
 
-    @property
     def _is_held(self) -> bool:
         """Whether a record that fails again has held the shard all through the window: its order is
         kept, so batches move other shards alone.
@@ -571,7 +565,6 @@ class ShardLook:
         is_just_due = due_ms >= self.look.before.now_ms
         return is_just_due or (frontier_ms is not None and frontier_ms >= due_ms - window_ms)
 
-    @property
     def _judged_retries(self) -> Health:
         """Records that were due before the window began, and that nobody has tried since."""
         overdue = any(0 < one.due_ms < self.look.before.now_ms for one in self.unresolved)
