@@ -43,7 +43,7 @@ from kinesis_spout.errors import (
     UnreadableRecordError,
 )
 from kinesis_spout.service.botocore_session import code_of, local_error, new_client, new_session
-from kinesis_spout.service.faults import REFUSED_CREDENTIALS, meaning_of, missing_right
+from kinesis_spout.service.faults import meaning_of, missing_right
 from kinesis_spout.service.shard_info import (
     ShardInfo,
     StreamSummary,
@@ -387,20 +387,17 @@ class KinesisClient:
         while True:
             client: Any = None
             try:
-                client = self._vendor_client()
-                answer: dict[str, Any] = getattr(client, operation)(**arguments)
-            except vendor.ClientError as exc:
-                if not (may_be_old and code_of(exc) in REFUSED_CREDENTIALS):
-                    self._raise_service_error(exc, about)
-            except _LOCAL_FAULTS as exc:
-                if isinstance(self._local_error(exc), CredentialsError):
-                    self._drop(client)
-                self._raise_local_error(exc)
+                with self._translated(about):
+                    client = self._vendor_client()
+                    answer: dict[str, Any] = getattr(client, operation)(**arguments)
+            except CredentialsError:
+                self._drop(client)
+                if not may_be_old:
+                    raise
+                may_be_old = False
             else:
                 self._was_answered = True
                 return answer
-            self._drop(client)
-            may_be_old = False
 
     def _drop(self, client: Any) -> None:
         """Close a client, unless another thread has dropped it and made a new one."""
@@ -479,11 +476,11 @@ class KinesisClient:
             return built[1]
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, about: str | None = None) -> Iterator[None]:
         try:
             yield
         except vendor.ClientError as exc:
-            self._raise_service_error(exc, None)
+            self._raise_service_error(exc, about)
         except _LOCAL_FAULTS as exc:
             self._raise_local_error(exc)
 
@@ -533,15 +530,12 @@ class KinesisClient:
             self._was_answered or self._answered_before
         ):
             self._check_region_is_known(exc)
-        raise self._local_error(exc) from exc
-
-    def _local_error(self, exc: Exception) -> KinesisError:
         error = local_error(exc, self.aws, self.where)
         is_missing = isinstance(exc, _NOT_FOUND)
         may_come = self._was_answered or (self._answered_before and not is_missing)
         if may_come and (is_missing or isinstance(error, CredentialsError)):
-            return StaleCredentialsError(str(error))
-        return error
+            error = StaleCredentialsError(str(error))
+        raise error from exc
 
     def _check_region_is_known(self, exc: vendor.EndpointConnectionError) -> None:
         """Raise `ConfigError` where the host that is made of the region has no address, and no
