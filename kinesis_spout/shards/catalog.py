@@ -301,7 +301,9 @@ class ShardCatalog:
         if retention_ms < self._listed_retention_ms:
             # It may have overtaken shards that were read on since then, behind the gap.
             states = self._listed_states
-            self.loss.check_retention(list(states), states, retention_ms=retention_ms)
+            self.loss.check_retention(
+                list(states), states, retention_ms=retention_ms, now_ms=self.stream.now_ms()
+            )
         # Before the new shards get states, after which they would look like tracked shards.
         lineage = self.view.lineage
         self.loss.check_never_read(lineage, pin, has_begun=self._has_begun)
