@@ -46,6 +46,7 @@ ACCEPT_LOSS = "set option failOnDataLoss to false"
 READ_ON = "The remaining records are read"
 SAME_LOSS_MS = 60_000  # time passes from the report of a loss to the read that it is about
 HOUR_MS = 3_600_000
+_EMPTY_PAGES = 10  # that many answers before the first record of a shard may be empty
 MAX_PROBED_PER_LISTING = 500  # each is a call to the service, inside one refresh
 
 
@@ -276,15 +277,21 @@ def is_there(client: KinesisClient, shard_id: str) -> bool:
 
 def oldest_kept_ms(client: KinesisClient, until_ms: int) -> int:
     """When the oldest record of the stream arrived, so far as that was before `until_ms`, else
-    `until_ms`: nothing that came later has expired. Blocks on the service, once for each shard; one
-    that does not answer with a record proves nothing.
+    `until_ms`: nothing that came later has expired. Blocks on the service, at least once for each
+    shard; one that does not answer with a record proves nothing.
     """
     oldest_ms = until_ms
     for shard in client.list_shards()[:MAX_PROBED_PER_LISTING]:
         with suppress(KinesisError):
-            begin = client.shard_iterator(shard.shard_id, TRIM_HORIZON)
-            page = client.get_records(begin, 1, retry_throttled=False)
-            oldest_ms = min(oldest_ms, page.last_arrival_ms or until_ms)
+            iterator: str | None = client.shard_iterator(shard.shard_id, TRIM_HORIZON)
+            for _ in range(_EMPTY_PAGES):
+                if iterator is None:
+                    break
+                page = client.get_records(iterator, 1, retry_throttled=False)
+                if page.last_arrival_ms is not None:
+                    oldest_ms = min(oldest_ms, page.last_arrival_ms)
+                    break
+                iterator = page.next_iterator
     return oldest_ms
 
 
