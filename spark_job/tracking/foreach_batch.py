@@ -115,6 +115,7 @@ class Tracked:
         self._options = options
         self._clock = SystemClock()
         self._marked_run: str | None = None
+        self._closed_in: str | None = None  # the last query run with a batch that was closed
         self._succeeded_ms: int | None = None
 
     def __getstate__(self) -> object:
@@ -193,15 +194,17 @@ class Tracked:
         return frame.where(F.col("streamName").isin([stream.label for stream in streams]))
 
     def _refuse_foreign(self) -> None:
-        """Raise `ConfigError` for rows that cannot come from this source, because it has never made
-        a plan. Failed records would not be redelivered, since their own source may be untracked.
+        """Raise `ConfigError` for rows that cannot come from this source: it has never made a plan,
+        or this query run has had a closed batch before, and Spark replays only one. The records
+        would not be redelivered, since their own source may be untracked.
         """
-        stream = self._streams[0]
-        if all(_store(one).plans.pointer() is None for one in self._streams):
+        stream, has_had_one = self._streams[0], self._closed_in == self._marked_run
+        self._closed_in = self._marked_run
+        if has_had_one or all(_store(one).plans.pointer() is None for one in self._streams):
             raise ConfigError(
                 "the frame passed to tracked(...) contains records, but application "
-                f"{stream.application} has no batch of stream {stream.label}, so these records "
-                "belong to another source",
+                f"{stream.application} has no open batch of stream {stream.label}, so these "
+                "records belong to another source",
                 "use read_stream(...) and tracked(...) of the same KinesisSource in the query",
             )
 

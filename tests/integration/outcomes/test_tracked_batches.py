@@ -92,10 +92,18 @@ def test_a_frame_of_another_source_is_refused(tracked_batches: TrackedBatches) -
     ran: list[TrackedBatch] = []
     stream.put(5)
     tracked = stream.source(application="another").tracked(ran.append, on_exhausted="drop")
-    with pytest.raises(ConfigError, match="another has no batch of stream orders"):
+    refused = pytest.raises(ConfigError, match="another has no open batch of stream orders")
+    with refused:
         tracked_batches.play(stream.source(), tracked)
     assert ran == []
     assert stream.checkpoints() == {}
+    # An application that has had batches may be replaying its last one, but no second one.
+    tracked_batches.offsets, tracked_batches.committed = [], -1
+    tracked_batches.run_quietly([], source={"application": "another"})
+    tracked_batches.offsets, tracked_batches.committed = [], -1
+    with refused:
+        tracked_batches.play(stream.source(max_records_per_shard=1), tracked)
+    assert ran == []
 
 
 def test_rows_that_were_filtered_before_the_function_fail_the_batch(

@@ -69,7 +69,7 @@ def test_nothing_is_appended_to_a_sealed_log() -> None:
     assert TaskLog().extended((), seal=True) == TaskLog(sealed=True)
     sealed = log(read(1, 2)).extended((), seal=True)
     for entries in ([read(3, 4)], []):
-        with pytest.raises(TaskLogError, match=r"^the log of the task is complete"):
+        with pytest.raises(TaskLogError, match=r"^the task's log is complete"):
             sealed.extended(entries, seal=True)
 
 

@@ -152,7 +152,7 @@ def test_a_time_without_a_zone_is_repeated_with_it(
     [
         ("startingPosition", (), "option --from"),
         ("starting_position", (), "option --from"),
-        ("starting_position", ("--option", "Starting_Position=x"), "option startingPosition"),
+        ("starting_position", ("--option", "Starting_Position=x"), "option starting_position"),
         ("wire_format", (), "option wireFormat"),
         ("streamArn", (), "argument STREAM"),
         ("--from", (), "option --from"),
