@@ -404,6 +404,8 @@ class ShardLook:
         next_ms = None if tip is None else tip.next_ms
         before_ms, now_ms = look.before.verified_ms(self.shard_id), self.verified_ms
         if was is not None and tip is not None and was.next_ms and next_ms:
+            if not self.has_moved:
+                return 0.0  # the answers may differ, as the service tells its time in seconds
             took_ms = tip.asked_ms - was.asked_ms
             before_ms, now_ms, next_ms = was.next_ms, next_ms, None
         if took_ms <= 0 or before_ms is None or now_ms is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.inspection.health import Health, Look, ShardLook
+from kinesis_spout.inspection.health import Health, Look, ShardLook, TipAnswer
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.report import OnFailure, OutcomePolicy
@@ -161,3 +161,5 @@ def test_records_are_lost_when_the_horizon_reaches_the_position() -> None:
     still = look(ONE, HERE, tips={1: behind(4 * HOUR_MS)})
     assert still.of(shard(1)).expires_in_ms == 20 * HOUR_MS
     assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).speed == 0.5
+    earlier = {shard(1): TipAnswer(BEGAN_MS, NOW_MS - 4 * HOUR_MS + 900)}
+    assert replace(still, tips_before=earlier).of(shard(1)).speed == 0.0
