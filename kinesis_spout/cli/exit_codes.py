@@ -10,6 +10,7 @@ commands that look at an application or change one. Usage errors are typer's: US
 import os
 import re
 import signal
+import stat
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
@@ -149,9 +150,23 @@ class StopSignals:
                 os._exit(128 + number)
             return
         self._number, self._first_s = number, now_s
+        if number == signal.SIGHUP:
+            _leave_terminal()
         self._woken.set()
         if not self._deferred:
             raise Interrupted(number)
+
+
+def _leave_terminal() -> None:
+    """Let stdout and stderr lead nowhere if they lead to the closed terminal: a write to it fails,
+    and that error would hide why the command ends.
+    """
+    for output in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(output).st_mode):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, output)
+                os.close(nowhere)
 
 
 @contextmanager
