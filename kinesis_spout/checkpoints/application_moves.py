@@ -72,7 +72,8 @@ class _Progress:
         self._clock = clock
         self.summary = client.describe()
         self.now_ms = self.summary.now_ms(clock.now_ms())
-        self.horizon_ms = self.now_ms - self.summary.retention_ms
+        known = store.identity.read() or self.summary.identity
+        self.horizon_ms = known.horizon_ms(self.summary.retention_ms, self.now_ms)
         check_bound_stream(store, self.summary.identity)
         self.pin = store.identity.read_start()
         self.stored = dict(store.shard_states.load())

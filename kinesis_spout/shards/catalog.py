@@ -80,6 +80,11 @@ class ListedStream:
             self._known = self._identity.bind(summary.identity)
         return summary
 
+    @property
+    def noted_retention_ms(self) -> int:
+        """The stored retention, as `note_retention` has stored it; 0 if none is known."""
+        return 0 if self._known is None else self._known.retention_ms or 0
+
     def note_retention(self) -> None:
         """Store the retention, if the application has last seen another one. If it was raised,
         nobody knows when: perhaps only now, unless an older record is there. Blocks on the store
@@ -104,6 +109,12 @@ class ListedStream:
         now_ms, retention_ms = self.now_ms(), self.retention_ms or 0
         known = self._known
         return now_ms - retention_ms if known is None else known.horizon_ms(retention_ms, now_ms)
+
+    def kept_ms(self) -> int | None:
+        """Return how old a record may be now that cannot have expired, in ms; None before
+        `describe`. This is the retention, or less after it was raised.
+        """
+        return None if self.retention_ms is None else self.now_ms() - self.horizon_ms()
 
     def now_ms(self) -> int:
         """Return the service's time, in ms since 1970: the time of the last `describe` plus the
@@ -298,9 +309,10 @@ class ShardCatalog:
             return False
         listing = self.stream.list_shards(bind=True)
         retention_ms = self.stream.retention_ms or 0
-        if retention_ms < self._listed_retention_ms:
-            # It may have overtaken shards that were read on since then, behind the gap.
-            states = self._listed_states
+        if retention_ms < (self._listed_retention_ms or self.stream.noted_retention_ms):
+            # It may have overtaken shards that were read on since then, behind the gap, also by an
+            # earlier process, whose last plan is not settled yet.
+            states = self._listed_states or self.view.wanted.states
             self.loss.check_retention(
                 list(states), states, retention_ms=retention_ms, now_ms=self.stream.now_ms()
             )
@@ -442,7 +454,8 @@ class ShardCatalog:
         if self.stream.retention_ms is None:
             return
         self.stream.note_retention()
-        states, wanted = self.states, self.view.wanted
+        view = self.view  # one for both: another thread may replace the states
+        states, wanted = view.states, view.wanted
         others = [shard for shard, state in wanted.states.items() if not state.end_was_read]
         # A shard that is not listed is never read, and its children wait for it.
         self.loss.check_retention(

@@ -28,7 +28,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kinesis_spout.errors import DataLossError, KinesisError, ShardNotFoundError
+from kinesis_spout.errors import DataLossError, ShardNotFoundError, UnreadableRecordError
 from kinesis_spout.shards.lineage import open_range_holes
 from state.position import TRIM_HORIZON, Position
 
@@ -278,16 +278,17 @@ def is_there(client: KinesisClient, shard_id: str) -> bool:
 def oldest_kept_ms(client: KinesisClient, until_ms: int) -> int:
     """When the oldest record of the stream arrived, so far as that was before `until_ms`, else
     `until_ms`: nothing that came later has expired. Blocks on the service, at least once for each
-    shard; one that does not answer with a record proves nothing.
+    shard; one that answers without a record proves nothing. Raises the service's errors, as a guess
+    would be stored.
     """
     oldest_ms = until_ms
     for shard in client.list_shards()[:MAX_PROBED_PER_LISTING]:
-        with suppress(KinesisError):
+        with suppress(ShardNotFoundError, UnreadableRecordError):
             iterator: str | None = client.shard_iterator(shard.shard_id, TRIM_HORIZON)
             for _ in range(_EMPTY_PAGES):
                 if iterator is None:
                     break
-                page = client.get_records(iterator, 1, retry_throttled=False)
+                page = client.get_records(iterator, 1)
                 if page.last_arrival_ms is not None:
                     oldest_ms = min(oldest_ms, page.last_arrival_ms)
                     break

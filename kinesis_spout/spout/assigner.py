@@ -348,7 +348,7 @@ class SpoutAssigner:
                 random=context.services.random,
                 pages=pages,
                 whole=context.config.aggregated_records == "raw",
-                retention_ms=self.catalog.stream.retention_ms,
+                retention_ms=self.catalog.stream.kept_ms(),
             )
             scheduler.add(shard).is_dirty = unresolved is not state.unresolved
         context.hooks.notify("shard_started", shard_id)
@@ -377,11 +377,12 @@ class SpoutAssigner:
         """Report shards whose records may have expired unread. No later record of such a shard is
         emitted before that. Raises `DataLossError` if `fail_on_data_loss` is true.
         """
+        kept_ms = self.catalog.stream.kept_ms()
         with self._scheduler.changed:
             lapsed: dict[str, int] = {}
             for shard_id, assigned in self._scheduler.assigned.items():
                 lapse = assigned.shard.pages.lapse
-                lapse.retention_ms = self.catalog.stream.retention_ms  # it may have been changed
+                lapse.retention_ms = kept_ms  # the retention may have been changed
                 if lapse.lapsed_ms is not None:
                     lapsed[shard_id] = lapse.lapsed_ms
         if lapsed:

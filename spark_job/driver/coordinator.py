@@ -35,6 +35,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ from spark_job.driver.planner import make_plan, new_records
 from spark_job.driver.retry_queue import RetryQueue
 from spark_job.driver.stream_plans import StreamPlans
 from spark_job.settings import EFO
+from state.errors import StoreUnavailableError
 from state.failpoint import failpoint
 from state.plan import Fallback, Plan, ShardSlice, TaskPlan, make_plan_id
 from state.position import Position
@@ -325,7 +327,8 @@ class Coordinator:
                 DONE, "the application was paused, so the run did not read all records"
             )
         else:
-            self._catalog.save_verified(at_once=True)
+            with suppress(StoreUnavailableError):
+                self.session.on_stored(partial(self._catalog.save_verified, at_once=True))
             self.session.record_history(at_once=True)
             self.session.run.end(DONE, self._backlog.leftovers())
 

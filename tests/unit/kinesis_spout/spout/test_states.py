@@ -14,6 +14,7 @@ from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.pacing import ShardPacers
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutClosedError
 from kinesis_spout.testing import slow
+from kinesis_spout.testing.service import requests
 from state.errors import StaleOwnerError
 from state.plan import PlanPointer, PlanStatus
 from state.position import TRIM_HORIZON, Position
@@ -352,16 +353,21 @@ def test_an_orderly_end_stores_the_last_tip_however_short_ago_the_tip_before_it_
         one.clock.advance(hours * HOUR_S)
 
 
+@pytest.mark.parametrize("hours", [24, 168])
 def test_a_spout_that_is_overtaken_by_the_retention_stops_before_the_gap(
-    one: SimulatedJob,
+    one: SimulatedJob, hours: int
 ) -> None:
     """Its program takes too long for a record. The state stays before the gap, so the next start
-    finds it, too.
+    finds it, too. A longer retention then brings nothing back.
     """
     put_a_day(one)
     spout = SteppedSpout(one, **SLOW)
     read_some(spout, 2)
     one.clock.advance(6 * HOUR_S)
+    one.fake.increase_stream_retention_period(
+        requests.ChangeRetention(stream_name=STREAM, retention_period_hours=hours)
+    )
+    spout.coordinate()
     with pytest.raises(DataLossError, match="read after some of their records had expired"):
         read_some(spout, 10)
     spout.crash()

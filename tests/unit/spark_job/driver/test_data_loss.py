@@ -212,6 +212,29 @@ def test_a_longer_retention_brings_nothing_back(*, is_kept: bool) -> None:
         assert read_all(job, job.coordinator(), plan)[1] == put
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_batch_that_reads_on_behind_a_lowered_retention_is_a_loss(*, is_restarted: bool) -> None:
+    """Also if its process ends before it knows, and another one settles the batch."""
+    with simulated(shards=1) as job:
+        stream = job.fake.stream(STREAM)
+        stream.retention_hours = 168
+        job.put(1)
+        plan = run_once(job)
+        job.put(1)
+        job.clock.advance(30 * HOUR_S)
+        job.put(1)
+        driver = job.coordinator()
+        plan = next_plan(driver, plan)
+        stream.retention_hours = 24
+        assert len(run(job, driver, plan)) == 1
+        if is_restarted:
+            driver.close()
+            driver = job.coordinator()
+        job.clock.advance(61)
+        with pytest.raises(DataLossError, match="retention of 24 h"):
+            next_plan(driver, plan)
+
+
 def keep_for(job: SimulatedJob, hours: int) -> None:
     job.fake.increase_stream_retention_period(
         requests.ChangeRetention(stream_name=STREAM, retention_period_hours=hours)
