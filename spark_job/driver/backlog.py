@@ -142,8 +142,9 @@ class Backlog:
         left = []
         if unread := self._unread(self.run):
             log.warning(
-                "the AvailableNow run is ending because maxSearchTime has passed. The run has not "
-                "read all records from before its start in these shards or their child shards: %s",
+                "the AvailableNow run is ending because maxSearchTime has passed. Some records "
+                "from before the run's start are still unread in these shards or their child "
+                "shards: %s",
                 ", ".join(unread),
             )
             shards = "1 shard" if len(unread) == 1 else f"{len(unread):,} shards"
@@ -226,8 +227,8 @@ class Backlog:
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
             return settings.idle_wait_ms / 1000 - waited_s
-        search_s = 0.0
-        if not all(map(self._outcomes.blocks_reading, self._unread(run))):
+        search_s, is_limited = 0.0, self._outcomes.search_limit(self.now_ms()) is not None
+        if not is_limited and not all(map(self._outcomes.blocks_reading, self._unread(run))):
             search_s = max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s
         next_ms = self._retries.next_ms()
         if next_ms is None:
