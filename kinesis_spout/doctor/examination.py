@@ -87,7 +87,7 @@ class Cluster:
                     job.communicate(msgspec.json.encode(self), timeout=LIMIT_S)
                 except TimeoutExpired:
                     job.kill()
-                    late = f"no executor of {self.master} has answered within {LIMIT_S:g} s"
+                    late = f"no executor of {self.master} answered within {LIMIT_S:g} s"
                     advice = "check that the cluster has a free executor that reaches this machine"
                     return failed(f"{late}; {advice}", unreachable=True)
             if not file.is_file():

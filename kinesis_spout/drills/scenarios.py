@@ -181,7 +181,7 @@ _ALL = (
     ),
     Drill(
         "zookeeper-cut-off",
-        "disconnect the job from ZooKeeper, first for less than its session timeout, then for more",
+        "disconnect the job from ZooKeeper for less than its session timeout, then for longer",
         _and_work(50, do(verbs.cut_link)(_LESS_S), do(verbs.cut_link)(_SESSION_S)),
         needs=_LINK,
         outlasts=Outlasts.SPOUT,

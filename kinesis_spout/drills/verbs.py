@@ -525,7 +525,7 @@ def _wait_for_published(world: World) -> None:
     newest = world.newest_plan
     world.wait_until(
         lambda: world.newest_plan > newest and bool(_logs_below(world, plan_of(world))),
-        "a batch in which a task has published what it reads",
+        "a batch in which a task has published its first records",
     )
 
 

@@ -230,7 +230,7 @@ def _named(sinks: Sequence[Any]) -> list[_Sink]:
         ):
             raise AckerError(
                 f"argument {number} of acker.settle is not a pair (frame, write)",
-                "pass pairs of a frame and a function that writes the frame",
+                "pass (frame, function) pairs, in which the function writes the frame",
             )
         check_anchored(sink[0], f"the frame of sink {number}")
         named.append(_Sink(f"sink {number}", *sink))

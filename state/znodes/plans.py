@@ -227,7 +227,7 @@ class PlanZnodes(Nodes, PlanStore):
             "no batch exists" if pointer is None else f"that is {pointer.id} ({pointer.status})"
         )
         raise ConflictError(
-            f"batch {plan_id} is not the newest batch of {self._paths.base}: {newest}",
+            f"batch {plan_id} is not the newest batch of {self._paths.base}, which is {newest}",
             "close only the newest batch, and store only its outcomes",
         )
 

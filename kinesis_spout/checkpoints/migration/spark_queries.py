@@ -304,7 +304,7 @@ def _of_stream(
             found.append((source, metadata.batch_id, ends))
     if len(found) != 1:
         query = f"batch {batch.number} of the query of {location}"
-        several = f"{query} reads stream {stream} in several sources"
+        several = f"{query} reads stream {stream} through several sources"
         raise MigrationError(
             several if found else f"{query} does not read stream {stream}",
             "pass the checkpointLocation of a query in which exactly one source reads the stream",

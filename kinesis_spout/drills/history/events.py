@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 NO_NUMBER = -1  # of a record whose payload has none
 RecordId: TypeAlias = tuple[str, int]
-"""Shard and sequence number. No drill puts aggregates."""
+"""Shard and sequence number. They identify a record, because no drill puts aggregates."""
 
 
 class Fate(StrEnum):
