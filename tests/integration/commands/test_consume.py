@@ -8,6 +8,7 @@ import base64
 import json
 import signal
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,7 +231,11 @@ def test_an_application_continues_where_it_was_stopped(
     """
     early = put(orders, 40)
     application = ("--application", "watch", "--zookeeper", zookeeper_chroot)
-    with running(orders, "consume", "orders", *FROM_START, *application) as process:
+    with ExitStack() as stack:
+        # Under nohup the command would inherit that SIGHUP is ignored.
+        stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))
+        started = running(orders, "consume", "orders", *FROM_START, *application)
+        process = stack.enter_context(started)
         assert process.stdout is not None
         got = [process.stdout.readline() for _ in early]
         process.send_signal(number)

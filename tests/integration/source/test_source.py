@@ -59,7 +59,7 @@ def run(
 class Ran(NamedTuple):
     """A query that has read 60 records and those that came meanwhile. `actions`: the rows of two
     actions on each batch; between those on the first, records are put and a shard is split.
-    `tasks`: of each batch.
+    `tasks`: of each batch. `most_frozen`: objects in a Python worker then.
     """
 
     stream: StreamUnderTest
@@ -68,6 +68,7 @@ class Ran(NamedTuple):
     checkpoint: Path
     actions: list[tuple[list[Row], list[Row]]]
     tasks: list[int]
+    most_frozen: int
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,15 @@ def ran(
             actions.append((first, batch.collect()))
 
         query = run(frame, checkpoint, twice)
-        yield Ran(stream, frame, query, checkpoint, actions, tasks)
+
+        def frozen(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()]})
+
+        # Asked at once, because Spark ends a worker that has been idle for a minute.
+        slots = spark.sparkContext.defaultParallelism
+        asked = spark.range(slots, numPartitions=slots).mapInArrow(frozen, "frozen long").collect()
+        most_frozen = max(row.frozen for row in asked)
+        yield Ran(stream, frame, query, checkpoint, actions, tasks, most_frozen)
 
 
 def test_rows_have_the_documented_columns(ran: Ran) -> None:
@@ -131,20 +140,12 @@ def test_a_batch_has_as_many_tasks_as_the_session_runs_at_a_time(
     assert ran.tasks[0] == spark.sparkContext.defaultParallelism
 
 
-def test_a_worker_that_has_read_before_has_its_modules_frozen(
-    ran: Ran, spark: SparkSession
-) -> None:
+def test_a_worker_that_has_read_before_has_its_modules_frozen(ran: Ran) -> None:
     """PySpark collects garbage after each task, and visits what is not frozen. Its workers take any
-    task: this one asks those that have read.
+    task: the fixture asks those that have read.
     """
     assert len(ran.actions) > 1
-
-    def frozen(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()]})
-
-    slots = spark.sparkContext.defaultParallelism
-    asked = spark.range(slots, numPartitions=slots).mapInArrow(frozen, "frozen long").collect()
-    assert max(row.frozen for row in asked) > 50_000
+    assert ran.most_frozen > 50_000
 
 
 def test_progress_tells_plan_lag_and_unresolved_records(ran: Ran) -> None:
