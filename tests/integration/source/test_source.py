@@ -141,9 +141,7 @@ def test_a_batch_has_as_many_tasks_as_the_session_runs_at_a_time(
 
 
 def test_a_worker_that_has_read_before_has_its_modules_frozen(ran: Ran) -> None:
-    """PySpark collects garbage after each task, and visits what is not frozen. Its workers take any
-    task: the fixture asks those that have read.
-    """
+    """PySpark collects garbage after each task, and visits what is not frozen."""
     assert len(ran.actions) > 1
     assert ran.most_frozen > 50_000
 

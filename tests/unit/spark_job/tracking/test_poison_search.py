@@ -76,9 +76,7 @@ def settled(end: ShardReadResult, *, of: ShardState = STATE) -> ShardState:
     [(1, None, -1), (2, None, 0), (0, 9, -1), (1, 9, 0), (0, 1, -1), (1, 1, 1), (3, 1, 3)],
 )
 def test_the_first_deaths_may_have_any_cause(openings: int, limit: int | None, deaths: int) -> None:
-    """The first one of a plan of several records, and the second one of a plan without a limit. A
-    delivery without an earlier one always calls the function.
-    """
+    """None counts of a first delivery, one of several records is free, two of an unlimited plan."""
     assert counted_deaths(openings, limit) == deaths
 
 
