@@ -196,7 +196,9 @@ def test_a_longer_retention_brings_nothing_back(*, is_kept: bool) -> None:
         plan = run_once(job)
         put = job.put(3, key=job.key_of(0))
         job.clock.advance(0.9 * DAY_S if is_kept else 2 * DAY_S)
-        keep_for(job, 168)
+        job.fake.increase_stream_retention_period(
+            requests.ChangeRetention(stream_name=STREAM, retention_period_hours=168)
+        )
         job.clock.advance(DAY_S)
         driver = job.coordinator()
         if is_kept:
@@ -233,12 +235,6 @@ def test_a_batch_that_reads_on_behind_a_lowered_retention_is_a_loss(*, is_restar
         job.clock.advance(61)
         with pytest.raises(DataLossError, match="retention of 24 h"):
             next_plan(driver, plan)
-
-
-def keep_for(job: SimulatedJob, hours: int) -> None:
-    job.fake.increase_stream_retention_period(
-        requests.ChangeRetention(stream_name=STREAM, retention_period_hours=hours)
-    )
 
 
 def pass_generations(job: SimulatedJob, apart_s: float) -> None:
