@@ -162,13 +162,11 @@ class Backlog:
     def look(self, begun_s: float) -> Found:
         """Look once for something to read. `begun_s`: the start of the wait. Blocks on Kinesis."""
         run, now_ms = self.run, self.now_ms()
-        limit = self._outcomes.search_limit(now_ms)
         wanted = [
             shard
             for shard in self._catalog.view.readable
-            if limit is None
-            and not (run is not None and shard in run.done)
-            and not self._outcomes.blocks_reading(shard)
+            if not (run is not None and shard in run.done)
+            and not self._outcomes.blocks_reading(shard, now_ms)
         ]
         shards = self._due_shards(wanted)
         # An AvailableNow run whose wait for retries is over plans no batch of retries only.
@@ -176,7 +174,7 @@ class Backlog:
             run is None or self._retry_wait_left_s(run) >= 0
         )
         if shards or has_retries:
-            return Found(shards, has_retries, limit)
+            return Found(shards, has_retries, self._outcomes.search_limit(now_ms))
         left_s = self._wait_left_s(begun_s)
         # Until every probe is answered, it is not known whether there is something to read.
         if left_s <= 0 and not self._prober.is_waiting:
@@ -227,14 +225,14 @@ class Backlog:
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
             return settings.idle_wait_ms / 1000 - waited_s
-        search_s, is_limited = 0.0, self._outcomes.search_limit(self.now_ms()) is not None
-        if not is_limited and not all(map(self._outcomes.blocks_reading, self._unread(run))):
+        search_s, now_ms = 0.0, self.now_ms()
+        if not all(self._outcomes.blocks_reading(shard, now_ms) for shard in self._unread(run)):
             search_s = max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s
         next_ms = self._retries.next_ms()
         if next_ms is None:
             return search_s
         retry_wait_s = self._retry_wait_left_s(run)
-        comes_in_time = (next_ms - self.now_ms()) / 1000 <= retry_wait_s
+        comes_in_time = (next_ms - now_ms) / 1000 <= retry_wait_s
         return max(search_s, retry_wait_s if comes_in_time else 0.0)
 
     def _unread(self, run: AvailableNowRun) -> list[str]:

@@ -200,12 +200,15 @@ class OutcomeSummary:
         limit = self.delivery_limit
         return limit if limit is not None and self._queue.is_due(now_ms) else None
 
-    def blocks_reading(self, shard_id: str) -> bool:
+    def blocks_reading(self, shard_id: str, now_ms: int) -> bool:
         """Whether no new records of this shard may be read now."""
         if self._queue.is_empty():  # nearly always true; called for each shard at each poll
             return False
-        max_unresolved = self._settings.max_unresolved_per_shard
-        return self.is_outage or self._queue.is_full(shard_id, max_unresolved)
+        return (
+            self.is_outage
+            or self.search_limit(now_ms) is not None
+            or self._queue.is_full(shard_id, self._settings.max_unresolved_per_shard)
+        )
 
     def report(self, now_ms: int) -> dict[str, Any]:
         """Return the outcomes for the progress report. Totals count from the start of this run."""
