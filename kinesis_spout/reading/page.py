@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.service.get_records_decoder import NO_RECORDS, DecodedPage
+from kinesis_spout.service.shard_info import HOUR_MS
 from state.position import PositionKind
 from state.sequence_number import SequenceNumber
 from state.shard_state import verified_by_first_read
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from state.plan import ChildShard, ShardReadResult
     from state.position import Position
 
-LONGEST_GAP_MS = 3_600_000  # far less than the shortest retention, a day
+LONGEST_GAP_MS = HOUR_MS  # far less than the shortest retention, a day
 
 
 def continue_shard(shard_id: str, child_shards: Iterable[ChildShard]) -> bool:

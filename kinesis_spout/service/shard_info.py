@@ -20,7 +20,7 @@ from state.store.identity import StreamIdentity
 MAX_RECORDS_PER_CALL = 10_000
 MAX_BYTES_PER_CALL = 10 * 1024 * 1024
 ITERATOR_LIFE_S = 240.0  # less than the service's 5 minutes
-_HOUR_MS = 3_600_000
+HOUR_MS = 3_600_000
 _SUMMARY = "StreamDescriptionSummary"
 _SUMMARY_BODY = "KinesisSpoutSummaryBody"
 
@@ -93,7 +93,7 @@ class StreamSummary:
             name=summary["StreamName"],
             created_ms=milliseconds(summary["StreamCreationTimestamp"]),
             status=summary["StreamStatus"],
-            retention_ms=summary["RetentionPeriodHours"] * _HOUR_MS,
+            retention_ms=summary["RetentionPeriodHours"] * HOUR_MS,
             service_time_ms=service_time_ms(answer),
             max_record_bytes=None if largest_kib is None else largest_kib * 1024,
             ignores_keys=summary.get("RecordDistributionStrategy") == "AUTO",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from kinesis_spout.clock import SteadyTime
+from kinesis_spout.service.shard_info import HOUR_MS
 from kinesis_spout.shards.data_loss import ACCEPT_LOSS, DataLossDetector, oldest_kept_ms
 from kinesis_spout.shards.lineage import Listing, ShardLineage
 from kinesis_spout.shards.start_position import new_shards
@@ -184,7 +185,7 @@ class ListedStream:
 
 # A `verified_until_ms` that is so much later is stored alone. It is no share of the retention,
 # because that may be lowered to a day while nothing runs.
-VERIFIED_STEP_MS = 3_600_000
+VERIFIED_STEP_MS = HOUR_MS
 LISTED_LATE_MS = 60_000  # ListShards is eventually consistent and may omit a new shard for so long
 
 

@@ -29,6 +29,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError, UnreadableRecordError
+from kinesis_spout.service.shard_info import HOUR_MS
 from kinesis_spout.shards.lineage import open_range_holes
 from state.position import TRIM_HORIZON, Position
 
@@ -45,7 +46,6 @@ log = logging.getLogger("kinesis_spout")
 ACCEPT_LOSS = "set option failOnDataLoss to false"
 READ_ON = "The remaining records are read"
 SAME_LOSS_MS = 60_000  # time passes from the report of a loss to the read that it is about
-HOUR_MS = 3_600_000
 _EMPTY_PAGES = 10  # that many answers before the first record of a shard may be empty
 MAX_PROBED_PER_LISTING = 500  # each is a call to the service, inside one refresh
 
