@@ -299,8 +299,8 @@ class Past:
         return "ended by a loss"
 
     def note_loss(self, sentence: str) -> None:
-        """The product reports a loss. What was there at the start of a complete run was read, and
-        what came later has not expired before the retention has passed since then.
+        """The product reports a loss. The records from before a complete run were read, and
+        a later record expires only after the retention has passed since then.
         """
         now_ms = self.world.clock.now_ms()
         self.lost_in |= dict.fromkeys(SHARD.findall(sentence), now_ms)

@@ -230,7 +230,7 @@ def test_a_batch_that_was_reported_before_its_plan_was_closed_is_not_run_again(
 def test_the_report_of_another_batch_does_not_hold_for_a_replay(
     tracked_batches: TrackedBatches, store: ZookeeperStateStore
 ) -> None:
-    """The records of a plan that was closed without a report come again, whatever was reported
+    """Records of a plan that was closed without a report are redelivered, whatever was reported
     before.
     """
     tracked_batches.stream.put(10)
