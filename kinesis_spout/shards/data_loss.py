@@ -133,7 +133,9 @@ class DataLossDetector:
                 f"{kept}: {_with_positions(new, states, horizon_ms)}"
             )
             self._reported |= dict.fromkeys(new, now_ms)
-        self.checked_until_ms |= dict.fromkeys(shards, horizon_ms)
+            self.checked_until_ms |= dict.fromkeys(new, horizon_ms)
+        looked = [shard for shard in shards if shard not in self._reported]
+        self.checked_until_ms |= dict.fromkeys(looked, horizon_ms)
 
     def report_lapsed(self, lapsed: Mapping[str, int], states: Mapping[str, ShardState]) -> None:
         """Report shards whose records may have expired before a read. `lapsed`: the service's times
@@ -182,7 +184,7 @@ class DataLossDetector:
 
     def vanished(self, lineage: ShardLineage, listing: Listing) -> list[str]:
         """Return shards that vanished before their ends were read, and report those of which
-        `check_retention` has reported no loss. The caller gives them up.
+        `check_retention` has reported no loss since they vanished. The caller gives them up.
 
         Two listings of an ACTIVE stream, at least `lasting_s` apart, and all between them must
         leave the shard out: while a stream is UPDATING the list may be incomplete.
@@ -190,10 +192,17 @@ class DataLossDetector:
         vanished = lineage.vanished() if listing.is_active else ()
         missing = self._missing.note(vanished, listing.listed_s)
         gone = [shard for shard in missing if not is_there(self._client, shard)]
-        if new := [shard for shard in gone if shard not in self._reported]:
+        horizon_ms = self._horizon_ms()
+        new = [
+            shard
+            for shard in gone
+            if shard not in self._reported
+            or self.checked_until_ms[shard] + missing[shard] * 1000 + SAME_LOSS_MS < horizon_ms
+        ]
+        if new:
             self.report(
                 f"Kinesis no longer lists shards of stream {self._stream} that were not read to "
-                f"their ends: {_with_positions(new, lineage.states, self._horizon_ms())}"
+                f"their ends: {_with_positions(new, lineage.states, horizon_ms)}"
             )
         return gone
 

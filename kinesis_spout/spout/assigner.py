@@ -30,7 +30,7 @@ from state.store.ownership import TaskShare
 from state.store.runs import SPOUT, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Mapping
 
     from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.emission import AssignedShard
@@ -364,11 +364,10 @@ class SpoutAssigner:
             if not scheduler.rotation.is_paused:
                 return
             assigned = list(scheduler.assigned)
-        self.catalog.check_retention(
-            [one for one in assigned if not self.catalog.states[one].state.end_was_read]
-        )
+        unread = [one for one in assigned if not self.catalog.states[one].state.end_was_read]
+        self.catalog.check_retention(unread)
         with scheduler.changed:
-            self._acknowledge(assigned)
+            self._acknowledge({one: self.catalog.loss.checked_until_ms.get(one) for one in unread})
             scheduler.rotation.resume()
             scheduler.changed.notify_all()
         scheduler.wake("fetch")
@@ -388,15 +387,15 @@ class SpoutAssigner:
         if lapsed:
             self.catalog.loss.report_lapsed(lapsed, self.catalog.view.lineage.states)
             with self._scheduler.changed:
-                self._acknowledge(lapsed)
+                self._acknowledge(dict.fromkeys(lapsed, self.catalog.stream.horizon_ms()))
 
-    def _acknowledge(self, shard_ids: Iterable[str]) -> None:
-        """Continue to read shards whose losses were reported. Hold `changed`."""
-        stream, scheduler = self.catalog.stream, self._scheduler
-        for shard_id in shard_ids:
+    def _acknowledge(self, until_ms: Mapping[str, int | None]) -> None:
+        """Continue to read shards whose losses were reported up to these times. Hold `changed`."""
+        scheduler = self._scheduler
+        for shard_id, reported_ms in until_ms.items():
             assigned = scheduler.assigned.get(shard_id)
-            if assigned is not None and stream.retention_ms is not None:
-                assigned.shard.pages.lapse.acknowledge(stream.horizon_ms())
+            if assigned is not None and reported_ms is not None:
+                assigned.shard.pages.lapse.acknowledge(reported_ms)
                 assigned.is_dirty = True  # its end may have been reached
                 scheduler.reschedule(assigned)
 

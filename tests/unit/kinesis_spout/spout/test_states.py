@@ -520,3 +520,25 @@ def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
             under_test.put(2)
         with pytest.raises(DataLossError, match="not read for longer than the retention"):
             pass_time(under_test, spout, 5)
+
+
+@pytest.mark.parametrize("is_split", [False, True], ids=["it is listed", "it is gone"])
+def test_what_expires_in_a_pause_is_a_loss_of_its_own_after_one_that_was_reported(
+    *, is_split: bool
+) -> None:
+    """The shard was not read between the two."""
+    under_test = SpoutUnderTest()
+    with under_test.fresh() as spout:
+        pass_time(under_test, spout, 5)
+    under_test.clock.advance(2 * DAY_S)
+    with under_test.fresh(fail_on_data_loss=False) as spout:
+        with paused(under_test):
+            under_test.loops.take("coordinate")
+            under_test.put(2)
+            if is_split:
+                under_test.fake.split(STREAM, shard(0))
+            pass_time(under_test, spout, 4 * DAY_S, step_s=DAY_S)
+        under_test.loops.take("coordinate", "fetch")  # at the same time
+        pass_time(under_test, spout, 100, step_s=10)
+        said = [one.says for one in under_test.run().losses if f"{shard(0)} (" in one.says]
+    assert len(said) == 2
