@@ -309,6 +309,15 @@ class ShardCatalog:
         if not self.stream.is_due():
             return False
         listing = self.stream.list_shards(bind=True)
+        try:
+            self._take(listing, pin, unsettled)
+        except BaseException:
+            self.stream.expire()  # its new shards may have no states
+            raise
+        return True
+
+    def _take(self, listing: Listing, pin: StartPin, unsettled: Plan | None) -> None:
+        """Store what a listing shows, and report what it shows to be lost."""
         retention_ms = self.stream.retention_ms or 0
         if retention_ms < (self._listed_retention_ms or self.stream.noted_retention_ms):
             # It may have overtaken shards that were read on since then, behind the gap, also by an
@@ -344,7 +353,6 @@ class ShardCatalog:
             self._forget(self.view.lineage.removable(self.stream.horizon_ms()))
         self.stream.is_late = self._lacks_retries() or bool(self.unfollowed())
         self._listed_retention_ms, self._listed_states = retention_ms, self.view.wanted.states
-        return True
 
     def follow(self) -> None:
         """List the shards if a listing is due, without writing states or the shard list. For a task

@@ -15,6 +15,7 @@ from kinesis_spout.shards.data_loss import expired_unread
 from kinesis_spout.testing import alter, error, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
 from spark_job.driver.backlog import ShardTips
+from state.errors import ConflictError
 from state.plan import ShardReadResult
 from state.position import SHARD_END, Position
 from state.process import this_process
@@ -111,6 +112,23 @@ def test_an_unread_shard_missing_from_two_listings_that_are_apart_stops_the_quer
     ):
         world.refresh(after_s=10)
     assert not world.job.states()[GONE.shard_id].end_was_read
+
+
+def test_a_listing_whose_new_shards_were_not_stored_is_taken_again_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.refresh()
+    world.job.fake.split("orders", shard(0))
+    monkeypatch.setattr(ShardCatalog, "save", refuse)
+    with pytest.raises(ConflictError):
+        world.refresh(after_s=10)
+    monkeypatch.undo()
+    world.refresh()
+    assert shard(2) in world.job.states()
+
+
+def refuse(*_: object) -> None:
+    raise ConflictError("another process has written")
 
 
 # retention and lag --------------------------------------------------------------------------------
