@@ -289,6 +289,21 @@ class Operation:
                 show(stdout_console(), one)
 
 
+def _stream_is_argument(ctx: typer.Context, name: str | None) -> None:
+    if name is not None:
+        typed = f"{ctx.info_name} {shlex.quote(name)}"
+        raise wrong_usage("--stream", f"pass the stream's name without an option: {typed}")
+
+
+# Other commands have this option.
+_NO_STREAM_OPTION = option(
+    "",
+    "--stream",
+    "-s",
+    hidden=True,
+    is_eager=True,
+    callback=_stream_is_argument,
+)
 Need = Literal["required", "optional", "any", "free", "none"]
 _PAIRS = "Set any other connection option, such as profile=work. Repeatable."
 _WRITES = {
@@ -366,10 +381,13 @@ def command(
         for name, declared in place.items()
     ]
     last = [parameter(name, *one) for name, one in {**more, **switches, **how}.items()]
+    if stream_is_argument:
+        last.append(parameter("_no_option", str | None, _NO_STREAM_OPTION))
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(ctx: typer.Context, **given: Any) -> None:
             values = {name: given.pop(name) for name in (*place, *how)}
+            given.pop("_no_option", None)
             # As of a script's variable that is not set: an option that is left out means more.
             if empty := [f"--{name}" for name in may_lack if values[name] == ""]:
                 raise wrong_usage(", ".join(empty), "the name is empty; pass a name")

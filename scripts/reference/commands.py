@@ -67,7 +67,7 @@ def commands_page() -> str:
 
 def _command(name: str, command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option"]
+    options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
     required = [f"{one.opts[0]} {_metavar(one)}" for one in options if one.required]
     words = [_metavar(one) if one.required else f"[{_metavar(one)}]" for one in arguments]
     usage = " ".join([PROGRAM, name, *words, *required, "[OPTIONS]"])

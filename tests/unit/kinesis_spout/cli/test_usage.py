@@ -95,6 +95,7 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
         ("doctor --zookeeper etl:hush@a:1", "must not contain a user name or a password"),
         ("doctor --zookeeper zk://etl:hush@a/b", "must not contain a user name or a password"),
         ("doctor --stream 'or ders'", "is not a valid Kinesis stream name"),
+        ("shards -s orders", "the stream's name without an option: shards orders"),
         ("doctor --conf spark.a=b", "--master"),
         ("doctor --option awsSecretAccessKey=hush", "awsAccessKeyId"),
         ("doctor --option awsAccesKeyId=hush", "did you mean awsAccessKeyId?"),
