@@ -84,12 +84,11 @@ class ThreadLoop:
             if self._stopped:
                 return
             try:
-                wait_s = self._step()
+                if (wait_s := self._step()) > 0:
+                    self._woken.wait(wait_s)
             except Exception as exc:  # noqa: BLE001  # any error goes to the user of the spout
                 self._on_error(exc)
                 return
-            if wait_s > 0:
-                self._woken.wait(wait_s)
 
 
 class DaemonPool(Executor):

@@ -7,7 +7,7 @@ failure counted, so it is usually 1 after the first delivery has failed.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class RetryPolicy:
             is_number = isinstance(value, Real) and not isinstance(value, bool)
             if not (is_number or (value is None and one.default is None)):
                 raise ValueError(f"RetryPolicy.{one.name} is {value!r}; it must be a number")
+            if is_number:  # numpy's numbers cannot be stored
+                plain = int(value) if isinstance(value, Integral) else float(value)
+                object.__setattr__(self, one.name, plain)
         for field, holds, rule in (
             ("retry_limit", self.retry_limit >= 0, "0 or more"),
             ("first_delay_ms", self.first_delay_ms >= 0, "0 or more"),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, check_function,
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SHARED, check_consumer
 from kinesis_spout.shards.start_position import RequestedStart
+from kinesis_spout.spout.listener import SpoutListener
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 from state.retry_policy import RetryPolicy
@@ -23,7 +25,6 @@ from state.zookeeper.security import ZookeeperSecurity
 if TYPE_CHECKING:
     from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.emission import SpoutEmission
-    from kinesis_spout.spout.listener import SpoutListener
     from scheme.record_scheme import RecordScheme
 
 DEFAULT_MAX_PENDING = 10_000
@@ -192,6 +193,9 @@ class SpoutConfig:
             if is_bool or not isinstance(value, kind):
                 problem = f" is of type {type(value).__name__}"
                 raise ConfigError.about(one.name, problem, f"pass {words}")
+            if kind in {Integral, Real}:  # numpy's numbers can be neither stored nor waited for
+                plain = int(value) if isinstance(value, Integral) else float(value)
+                object.__setattr__(self, one.name, plain)
         if self.scheme is not None:
             check_scheme("scheme", self.scheme)
 
@@ -212,7 +216,8 @@ class SpoutConfig:
             "None if total_tasks is above 1",
             lambda until: until is None or tasks == 1,
         )
-        yield ["shards"], "a tuple of shard ids", lambda ids: not isinstance(ids, str)
+        yield ["shards"], "a tuple of shard ids", partial(_all_of, str)
+        yield ["listeners"], "a tuple of SpoutListener objects", partial(_all_of, SpoutListener)
         yield ["owner_wait_s"], "0 or more", lambda seconds: 0 <= seconds < math.inf
         yield ["total_tasks"], f"at most {MAX_TASKS}", lambda count: count <= MAX_TASKS
         yield ["task_index"], "from 0 to total_tasks - 1", lambda index: 0 <= index < tasks
@@ -256,6 +261,10 @@ class SpoutConfig:
         return None if self.message_timeout_s is None else round(self.message_timeout_s * 1000)
 
 
+def _all_of(kind: type, values: Collection[object]) -> bool:
+    return not isinstance(values, str) and all(isinstance(one, kind) for one in values)
+
+
 _STORE = ("application", "zookeeper")
 _CHECKED = (
     "read_mode",
@@ -274,7 +283,7 @@ _FUNCTIONS = {
 _COUNTS = ("max_pending", "prefetch_records", "prefetch_bytes", "fetch_concurrency", "total_tasks")
 _LIMITS = ("max_records", "breaker_failures")
 # By the annotation of a field: the types that it takes, and their words.
-_KINDS: dict[str, tuple[type, str]] = {
+_KINDS: dict[str, tuple[Any, str]] = {
     "str": (str, "a string"),
     "int": (Integral, "a whole number"),
     "float": (Real, "a number"),

@@ -7,9 +7,11 @@ from __future__ import annotations
 import contextlib
 import pickle
 from dataclasses import fields
+from fractions import Fraction
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +45,7 @@ from scheme import JsonScheme
 from spark_job.kinesis_source import KinesisSource
 from spark_job.options import OPTIONS, RETIRED
 from spark_job.settings import QuerySettings
+from state.retry_policy import RetryPolicy
 from state.zookeeper.security import ZookeeperSecurity
 from tests.support.outcomes.odd_errors import ODD_ERRORS, Unprintable
 
@@ -239,6 +242,18 @@ def test_the_spout_refuses_a_value_of_another_type(option: str, value: object, s
     with pytest.raises(ConfigError) as refused:
         SpoutConfig(**given)
     assert str(refused.value).startswith(f"option {option} {said}")
+
+
+def test_the_spout_keeps_every_number_as_one_of_python() -> None:
+    """No other number can be stored, and a thread cannot wait for another number of seconds."""
+    whole: Any = np.int64(5)
+    half: Any = Fraction(1, 2)
+    retry = RetryPolicy(retry_limit=whole, max_age_ms=whole, jitter=half)
+    config = SpoutConfig(stream="a", max_pending=whole, commit_interval_s=half, retry=retry)
+    wholes = (config.max_pending, retry.retry_limit, retry.max_age_ms)
+    assert [(type(one), one) for one in wholes] == [(int, 5)] * 3
+    halves = (config.commit_interval_s, retry.jitter)
+    assert [(type(one), one) for one in halves] == [(float, 0.5)] * 2
 
 
 def test_a_scheme_of_the_spout_needs_to_decode_and_no_more() -> None:

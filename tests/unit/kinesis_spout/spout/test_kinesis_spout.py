@@ -15,6 +15,7 @@ from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.errors import ConfigError, UnreadableRecordError
 from kinesis_spout.spout.kinesis_spout import SpoutConfig
+from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults.plan import alter
 from state.process import this_process
@@ -53,6 +54,8 @@ def test_an_emission_has_all_fields_of_its_record(one: SimulatedJob) -> None:
         ({"max_pending": 0}, "max_pending"),
         ({"until": "LATEST"}, "until"),
         ({"shards": "shardId-000000000000"}, "shards: .* must be a tuple of shard ids"),
+        ({"shards": (1,)}, "shards: .* must be a tuple of shard ids"),
+        ({"listeners": (SpoutListener,)}, "listeners: .* must be a tuple of SpoutListener objects"),
         ({"dead_letter": "dead.jsonl"}, "option dead_letter is of type str"),
         ({"until": "now", "total_tasks": 2}, "until"),
         ({"commit_interval_s": -1}, "commit_interval_s"),

@@ -4,6 +4,7 @@ make.
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import partial
 from queue import SimpleQueue
@@ -53,6 +54,13 @@ def in_thread(target: Callable[[], object]) -> Callable[[], None]:
 def ack_all(spout: KinesisSpout) -> None:
     for emission in spout.emissions():
         emission.ack()
+
+
+def test_a_thread_that_cannot_wait_passes_the_error_on() -> None:
+    """Otherwise the spout would go on without this thread."""
+    errors: SimpleQueue[Exception] = SimpleQueue()
+    ThreadLoop.start("one", lambda: math.inf, errors.put)
+    assert isinstance(errors.get(timeout=TIMEOUT_S), OverflowError)
 
 
 def test_a_loop_over_emissions_ends_when_another_thread_closes_the_spout() -> None:
