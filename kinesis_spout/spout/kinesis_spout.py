@@ -19,11 +19,13 @@ share is the scheduler's.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from kinesis_spout.clock import SteadyTime
 from kinesis_spout.errors import (
@@ -77,6 +79,9 @@ class KinesisSpout:
 
     `services` are a test's or simulation's connections. Without them, the spout creates its own
     from the configuration. Raises `ConfigError` if `config` is not a `SpoutConfig`.
+
+    In a forked process, the spout is closed: its records, threads and connections belong to the
+    process that has opened it. Outcomes that are given in a forked process do not count.
     """
 
     def __init__(self, config: SpoutConfig, *, services: SpoutServices | None = None) -> None:
@@ -114,6 +119,7 @@ class KinesisSpout:
                     "the spout is already open", "close the spout before you open it again"
                 )
             self._is_open = True
+            _OPENED.add(self)
             try:
                 self._connect()
             except BaseException:
@@ -213,8 +219,11 @@ class KinesisSpout:
         configuration's wait strategies.
 
         Ends when the spout `has_ended` or is closed, or when `stop()` is true. `stop` is called
-        before each emission and each wait.
+        before each emission and each wait. Raises `SpoutClosedError` for a spout that was never
+        open, and the error that has stopped the spout.
         """
+        if not self._is_open and self._ended is None:
+            self._open_session()
         streak = 0
         while self._is_open and (stop is None or not stop()):
             session = self._session
@@ -309,6 +318,26 @@ class KinesisSpout:
         if session.scheduler.error is not None:
             raise session.scheduler.error
         return session
+
+    def _leave(self) -> None:
+        """In a forked process: close this copy, without a word to the store. Another thread may
+        have held any lock when the process was forked.
+        """
+        self._switch_lock, self._activated = threading.RLock(), threading.Event()
+        self._ended, self._session, self._is_open = self._session or self._ended, None, False
+        if self._ended is not None:
+            self._ended.scheduler.leave()
+
+
+_OPENED: WeakSet[KinesisSpout] = WeakSet()
+
+
+def _leave_all() -> None:
+    for spout in _OPENED:
+        spout._leave()  # noqa: SLF001  # of the same file
+
+
+os.register_at_fork(after_in_child=_leave_all)
 
 
 class SpoutSession:

@@ -220,6 +220,14 @@ class SpoutScheduler:
             self._is_closed = True
             self.changed.notify_all()
 
+    def leave(self) -> None:
+        """As `close`, in a forked process: nobody releases a lock that was held, and there is no
+        thread to wake.
+        """
+        self.changed = threading.Condition(threading.RLock())
+        self.trees.open, self.wake = {}, lambda _loop: None
+        self.close()
+
     # outcomes -------------------------------------------------------------------------------------
     def resolve(self, emission: SpoutEmission, *, notifies: bool = True) -> bool:
         """Ack an emission, and return whether the ack counted. It does not count if the record is

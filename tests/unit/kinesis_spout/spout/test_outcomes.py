@@ -16,7 +16,12 @@ import pytest
 
 from kinesis_spout.dead_letter.letter import line_of
 from kinesis_spout.errors import ConfigError, IllegalAckerEventError
-from kinesis_spout.spout.kinesis_spout import FailRecordError, KinesisSpout
+from kinesis_spout.spout.kinesis_spout import (
+    FailRecordError,
+    KinesisSpout,
+    SpoutClosedError,
+    SpoutConfig,
+)
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.scheduler import NothingAckedError
 from scheme.json_scheme import JsonScheme
@@ -79,6 +84,12 @@ def test_an_outcome_by_message_id_counts_as_one_by_emission(one: SimulatedJob) -
 def test_a_spout_takes_a_configuration_only() -> None:
     with pytest.raises(ConfigError, match="config of KinesisSpout is of type str; pass a Spout"):
         KinesisSpout(cast("Any", "orders"))
+
+
+def test_a_loop_over_the_emissions_of_a_spout_that_was_never_open_is_an_error() -> None:
+    """Otherwise a program without open() would end as if there were no records."""
+    with pytest.raises(SpoutClosedError, match=r"call open\(\), or use the spout in a with"):
+        list(KinesisSpout(SpoutConfig(stream="orders")).emissions())
 
 
 @pytest.mark.parametrize("timeout_s", [float("inf"), float("nan"), "5", 1e306])

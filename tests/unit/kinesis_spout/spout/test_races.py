@@ -5,6 +5,8 @@ make.
 from __future__ import annotations
 
 import math
+import os
+import signal
 import threading
 from functools import partial
 from queue import SimpleQueue
@@ -109,6 +111,32 @@ def test_an_interrupt_leaves_the_lock_free(
                 in_thread(spout.metrics)()
         assert emission.ack()
         assert spout.next_tuple() is not None
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads
+def test_a_spout_is_closed_in_a_forked_process() -> None:
+    """No outcome counts there, and nothing hangs, though another thread held the lock."""
+    under_test = SpoutUnderTest()
+    under_test.put(1)
+
+    def fork() -> None:
+        if (child := os.fork()) == 0:
+            fails = True
+            try:
+                signal.alarm(20)
+                fails = emission.ack() or emission.extend(5.0) or spout.is_open
+                spout.close()
+            finally:
+                os._exit(fails)
+        assert os.waitpid(child, 0)[1] == 0
+
+    with under_test.fresh() as spout:
+        under_test.loops.take("fetch")
+        (emission,) = filter(None, [spout.next_tuple()])
+        emission.tree()
+        with spout._open_session().scheduler.changed:
+            in_thread(fork)()
+        assert emission.ack()
 
 
 class Answering:
