@@ -83,9 +83,10 @@ class SpoutConfig:
       dead-lettered.
     - `retry`: the limit, the backoff and the maximum age of a record's retries.
     - `dead_letter`: a function that stores a record that has used up its retries. The function must
-      be thread-safe, because the spout's threads call it for up to four records at once. For each
-      record, the spout repeats the call with a backoff until the function returns within 30
-      seconds. Without a `dead_letter`, the spout logs such records without their payload.
+      be thread-safe, because the spout's threads call it for up to four records at once. The spout
+      repeats a call that has raised an exception, with a backoff. A call that runs for more than 30
+      seconds no longer delays other dead letters. Without a `dead_letter`, the spout logs such
+      records without their payload.
     - `breaker_failures`: the number of failures without a single ack after which the spout stops
       with an error; None for no limit.
     - `prefetch_records`: how many records of each shard the spout reads ahead.

@@ -46,7 +46,7 @@ _Key = tuple[str, "SequenceNumber"]
 
 class LetterRefusedError(KinesisError):
     """`dead_letter` raised for a record, or did not return in time. The record stays unresolved,
-    and its letter is sent again.
+    and its letter is sent again, but not before the call has ended.
     """
 
     retryable = True
@@ -92,7 +92,7 @@ class SpoutDeadLetterQueue:
     def step(self) -> float:
         """Send the letters that are due. Returns the seconds until the next step.
 
-        If the user's function raises or takes too long, the letter is sent again after a backoff.
+        If the user's function raises, the letter is sent again after a backoff.
         """
         with self._stepping:
             self._settle()
@@ -242,12 +242,14 @@ class SpoutDeadLetterQueue:
         self._last_refusal = (self._clock.now_ms(), sentence(error_sentence(error)))
         self._scheduler.letter_refused(one.assigned, one.record.first)
         shard_id, first = one.key
+        writes_again = f"writes the dead letter again within {_REFUSED.longest_s:g} s"
+        if one.hangs:
+            writes_again = "waits for the end of this call"
         self._context.outages.failed(
             SpoutPart.LETTERS,
             LetterRefusedError(
                 f"the dead letter of record {shard_id}:{first} could not be written "
-                f"({described(error)}). The record stays unresolved, and the spout writes the dead "
-                f"letter again within {_REFUSED.longest_s:g} s",
+                f"({described(error)}). The record stays unresolved, and the spout {writes_again}",
                 "fix the function configured as dead_letter, or make sure its output file is "
                 "writable",
             ),

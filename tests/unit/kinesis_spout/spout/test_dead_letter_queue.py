@@ -112,7 +112,10 @@ def hanging(
     under_test: SpoutUnderTest, sink: LetterSink, count: int, more: int = 0
 ) -> Iterator[list[str]]:
     """A spout with letters of which so many hang until the end. Yields their numbers."""
-    spout = under_test.fresh(dead_letter=sink, new_pool=DaemonPool, close_timeout_s=0.1)
+    errors = Errors()
+    spout = under_test.fresh(
+        dead_letter=sink, listeners=(errors,), new_pool=DaemonPool, close_timeout_s=0.1
+    )
     spout.open()
     numbers = exhausted(under_test, spout, count + more)
     sink.gates = {number: Gate() for number in numbers[:count]}
@@ -123,6 +126,8 @@ def hanging(
         gate.open()
     stepped(under_test, lambda: spout.metrics().total.counts.dead_lettered == len(numbers))
     assert sorted(sink.calls) == sorted(sink.taken) == sorted(numbers), "none is called twice"
+    assert errors.told
+    assert all("the spout waits for the end of this call" in said for said in errors.told)
     spout.close()
 
 
