@@ -36,8 +36,7 @@ _TEXT = """
         in the current batch
     [throttled=lately] Kinesis has throttled {refused_reads} {refused_reads:read|reads} of shard
         {shard} since the job started, the last at {refused_at_ms}
-    [throttled] all consumers of the shard together have reached its limit of 5 reads or 2 MB per
-        second
+    [throttled] all consumers together have reached the shard's limit of 5 reads or 2 MB per second
     [throttled] the job itself has read {own_mb_per_second} MB per second from the shard
 
 :: how it ended
@@ -49,16 +48,14 @@ _TEXT = """
         the same error
     [end=silent] the last run (pid {pid:id} on {host}, started at {started_at_ms}) did not report
         how it ended
-    [suspect=refusal] ZooKeeper may have refused the write in which the last run reports how it
-        ended
+    [suspect=refusal] ZooKeeper may have refused the last run's report of its end
     [suspect=kill] the process of the last run was killed (kill -9, out of memory), or its host
         failed
     [suspect=worker] the query was stopped, its driver was killed (kill -9, out of memory), or a
         record of the batch crashed a Python worker
     [suspect=stop] the query was stopped, or its driver was killed (kill -9, out of memory)
     [suspect=sink] most likely, the query's sink or foreachBatch function raised an error
-    [suspect=sink] an error of the sink is stored only if the job reads with
-        KinesisSource.read_stream
+    [suspect=sink] the sink's error is stored only if the job reads with KinesisSource.read_stream
     [suspect=sink] the query may also have been stopped, or its driver killed (kill -9, out of
         memory)
 
@@ -144,7 +141,7 @@ _TEXT = """
     [!remedy] fix look: if Kinesis does not answer for several minutes, look at the AWS Health
         Dashboard of the stream's region
 
-# Without a state of this very stream, nothing below is about this stream.
+# The stored state belongs to another stream, so no later row applies.
 == other stream: Blocked
     [is_earlier] the application's state belongs to an earlier stream with the same name
     the earlier stream was created at {state_created_at_ms}
@@ -157,13 +154,13 @@ _TEXT = """
         the job's region, account and endpoint
     [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from). The default,
         LATEST, skips the records that the new stream already contains
-    fix look: to look at the stream of the stored state, pass its region, account and endpoint
-        (--region {region})
-    [!region, !is_earlier] fix look: to look at the stream of the stored state, pass its region,
-        account and endpoint
+    fix look: to look at the stream to which the stored state belongs, pass its region, account and
+        endpoint (--region {region})
+    [!region, !is_earlier] fix look: to look at the stream to which the stored state belongs, pass
+        its region, account and endpoint
     [!is_earlier] or change: to read the current stream, give the job another application name
 
-# Nothing is stored, so nothing below can be judged.
+# Without stored state, no later row can be judged.
 == no application: Unknown
     application {application} does not exist on stream {stream}
     either the application has never read the stream, or its state was removed, or its job uses
@@ -180,7 +177,7 @@ _TEXT = """
         checkpoint import PATH
     or start: if the application has never run, start the job
 
-# It is known, and no shard has a state yet. Of one that ended so, the job says why.
+# The application exists, but no shard has a state. If the run has ended, a row of the job says why.
 == not begun: Blocked
     [stage=starting] the application has just started and has not stored its starting position yet
     [stage=ended] the application ended before its first read
@@ -192,7 +189,7 @@ _TEXT = """
     [stage=removed] fix start: start the job (a Spark query with a new checkpointLocation): the job
         reads from its starting position
 
-# Without a state of the shard there is nothing more to say of it.
+# No later row applies to a shard without a state.
 == not tracked: Waiting
     [is_unknown] shard {shard} does not exist
     [is_unknown] the stream does not list the shard
@@ -204,13 +201,13 @@ _TEXT = """
     [is_to_be_listed] fix look: if the job does not find the shard, check whether the job is limited
         to other shards (shards, --shard)
 
-# What is lost is lost whatever else holds the shard, and the rest is to be saved first.
+# A loss of records comes before other causes: the remaining records must be saved first.
 == records expired: Lost, below
     [is_gone] the stream no longer lists shard {shard}, which was not read to its end
-    [!is_gone] records of shard {shard} may have expired unread
+    [!is_gone] unread records of shard {shard} may have expired
     the unread records arrived from {from_at_ms} to {to_at_ms}
     [is_gone] right after a split or merge, the stream's list of shards may be out of date
-    [!is_gone] the job has read the shard only up to {age_ms} ago
+    [!is_gone] the job has read no record that arrived in the last {age_ms}
     [!is_gone] the stream keeps records for {retention_ms}
     [!is_gone] first change: raise the stream's retention before more unread records expire
     [is_gone] first look: run this command again in a minute. If the stream still does not list the
@@ -221,24 +218,24 @@ _TEXT = """
         (consume: --no-fail-on-data-loss), or stop all processes and move the shard to its oldest
         record #loss $ checkpoint set {lost_shards} --to TRIM_HORIZON --allow-skip
 
-# Not even a job that runs may read a child before its parents.
+# Even a running job does not read a child before its parents.
 == waits for parents: Waiting, effect
     shard {shard} is waiting until its {parents:parent is|parents are} read to the end:
         {parents:shards}
 
-# Polling may read the shard meanwhile, so a shard that keeps up has this cause, too.
+# The job may poll the shard meanwhile, so a shard that keeps up can have this cause.
 == not subscribed: Slow, below
     shard {shard} has had no subscription (enhanced fan-out) since {since_at_ms}: {error}
     the job polls the shard instead; all consumers that poll a shard share its limit of 5 reads and
         2 MB per second
-    the job subscribes again by itself
+    the job keeps trying to subscribe
     first change: {remedy}
     [!remedy] first change: check that the job's registered consumer exists (kinesis-spout consumers
         list)
-    [is_missing] first or change: if the registered consumer was removed for good, name another
+    [is_missing] first or change: if the registered consumer was removed permanently, name another
         consumer (consumerName, --consumer-name)
 
-# A shard that is read, but never acked, looks like one that keeps up.
+# A shard whose records are read but never acked looks like a shard that keeps up.
 == no answers: Blocked
     [!has_ended] the spout (pid {pid:id} on {host}) has received neither an ack nor a failure since
         {since_at_ms}
@@ -253,7 +250,7 @@ _TEXT = """
         that it writes (print(..., flush=True), stdbuf -oL) #answers
     [!has_ended] first or start: if the program (or the --exec command) hangs, restart the job
 
-# Nothing is unread: no row below is about a shard whose records are all read and acked.
+# The shard has no unread record, so no later row applies.
 == caught up: OK, remark
     [progress=past] all records of shard {shard} expired before the first start of the application
     [progress=finished] shard {shard} is read to its end
@@ -272,13 +269,13 @@ _TEXT = """
         records
     [!has_no_owner, !throttled, progress=finished|idle|past|reading] fix nothing: nothing to do
 
-# It explains an old lag, whatever is found below.
+# A move back explains a large lag, even if a later row also applies.
 == set back: Waiting, remark, below
     an operator moved shard {shard} back at {moved_at_ms} (kinesis-spout checkpoint {command})
     the job reads records of the shard a second time
     [is_read] fix wait: wait until the shard has caught up
 
-# Failed records hold the shard, even where its position has just moved.
+# Failed records block the shard, even if its position has just moved.
 == held by order: Blocked, effect, below
     [held=new records] the job reads no new record of shard {shard} until the failed records of its
         ancestor, shard {holder:shard}, are acked or dead-lettered
@@ -288,7 +285,7 @@ _TEXT = """
         records of shard {holder:shard} are acked or dead-lettered
     the job delivers records in order ({order})
 
-# It is read, so nothing holds it. A process that ends again and again is explained below.
+# The shard is being read, so it is not blocked. A later row explains a crash loop.
 == behind: Behind
     [pace=catching up] shard {shard} is {lag_ms} behind, but is catching up
     [pace=not known] shard {shard} is {lag_ms} behind
@@ -301,8 +298,8 @@ _TEXT = """
     [pace=falling behind] the shard's lag is growing
     [pace=falling behind, !lag_ms] the lag of shard {shard} is growing
     in the last {window_ms}, the job's read position moved forward by only {read_ms}
-    [is_after_burst] most likely, many records arrived in the shard at once
-    each batch contains as many records of the shard as its limit allows ({batch_limit})
+    [is_after_burst] most likely, many records arrived in the shard at the same time
+    each batch reaches its limit on records of the shard ({batch_limit})
     the job is limited to {reads_per_second} reads of the shard per second
     the job is limited to {mb_per_second} MB per second from the shard
     at this speed, unread records expire in {expires_in_ms}
@@ -322,7 +319,7 @@ _TEXT = """
     [pace=falling behind, !has_reason] <read faster>
     [has_reason] or <read faster>
 
-# All is read, or nothing more is read for their sake: what is left are unresolved records.
+# The shard is read to its end, or its unresolved records stop further reads.
 == unresolved record: Waiting
     {unresolved:records} of shard {shard} {unresolved:is|are} unresolved
     [is_at_end] the shard is read to its end
@@ -376,7 +373,7 @@ _TEXT = """
     [stage=due|waits] or run: if nobody needs the record, stop the job and skip the record $
         checkpoint skip --shard {shard} {record}
 
-# Nothing of the shard itself holds it.
+# The shard itself is not blocked, so the cause is in the job.
 == unread: Blocked, effect, job
     [left=settling] the current batch has read shard {shard} to its end
     [left=end] the job has not yet read the end of shard {shard}, so it does not read the shard's
@@ -390,10 +387,10 @@ _TEXT = """
         than {lag_ms} ago
     [left=not known, is_never_read] shard {shard} was never read up to its newest record
     <save the records>
-    [was_skipped] first look: before you start the job, find out from the checkpoint history whether
-        somebody skipped records of the shard $ checkpoint history
+    [was_skipped] first look: before you start the job, check in the checkpoint history whether an
+        operator skipped records of the shard $ checkpoint history
 
-# While it is paused, nothing else helps. Where no process runs besides, the rows below say so.
+# During a pause, no other action helps. If no process is running, a later row says so.
 == paused: Paused, below
     the application was paused by {by} at {since_at_ms}, {age_ms} ago
     [!by] the application was paused at {since_at_ms}, {age_ms} ago
@@ -403,7 +400,7 @@ _TEXT = """
     [!is_running] the pause is not the only reason why shard {shard} is not read
     fix resume: end the pause when it is no longer needed $ resume
 
-# Whoever starts a job without the right to read has it end at once: rights come before starts.
+# A job without the right to read ends at its start, so missing rights come before starts.
 == kinesis refuses: Blocked, below
     Kinesis refuses reads of the stream
     {error}
@@ -412,13 +409,12 @@ _TEXT = """
     first change: {remedy} #right
     [!remedy] first change: give the job's credentials the right to read the stream #right
 
-# The same in ZooKeeper: an owner ends with its first write.
+# A job without the right to write to ZooKeeper ends at its first write.
 == zookeeper refuses: Blocked, below
     [!writers] the ACL of {nodes} {nodes:znode|znodes} ({node}) allows nobody to write
     [!writers] the job ends with an error at its first write
-    {nodes} {nodes:znode|znodes} ({node}) {nodes:is|are} writable only by the identity
-        {writers:names}
-    [writers] the application's other znodes are writable by other identities too
+    only the identity {writers:names} can write {nodes} {nodes:znode|znodes} ({node})
+    [writers] other identities can write the application's other znodes too
     [writers] a job with another identity ends with an error at its first write
     first change: give the job's identity all rights to the {nodes:znode|znodes} again (setAcl in
         zkCli.sh, as {keepers:names}) #access
@@ -428,7 +424,7 @@ _TEXT = """
         zookeeperUser); if not, give the job's identity all rights to the {nodes:znode|znodes}
         (setAcl in zkCli.sh) #access
 
-# A start does not help what ends after each start, so this comes before what asks for a start.
+# A start does not help a job that ends after each start, so this row comes before `not running`.
 == crash loop: Blocked
     [starts] the job ends soon after each start
     [!starts] the job has made no progress since its last run failed
@@ -439,13 +435,13 @@ _TEXT = """
     [is_over] the job has not been started since the last run ended
     the job was started again at {restarted_at_ms}
     [has_same_batch] the job is working on the same batch again
-    a restart of the job alone does not help
+    a restart alone does not help
     <correct the error>
     <find the end>
     [is_over] fix start: start the job again
 
-# A process that is halted still owns the application, or will own it again: to wake it is less than
-# to start another one.
+# A suspended process owns the application, or takes it back. Resuming the process is simpler than
+# starting another one.
 == process halted: Blocked
     [halt=jvm stopped] Spark's JVM (pid {halted:id} on {host}) is suspended, so no batch continues
     [halt=jvm stopped] the job's Python process (pid {pid:id}) is still running and keeps its
@@ -464,14 +460,14 @@ _TEXT = """
     fix start: resume the process on {host}: kill -CONT {halted:id}
     or start: if the process must not continue, kill it (a suspended process does not react to
         SIGTERM) and start the job again: kill -KILL {halted:id}
-    [halt=gone] fix start: start the job again. On {host}, the job takes over at once. On another
-        host, the job waits for the old session to end
+    [halt=gone] fix start: start the job again. On {host}, the job takes over immediately. On
+        another host, the job waits for the old session to end
     [halt=gone] fix look: find out why the process ended: read its log and dmesg (OOM killer)
-    [halt=cut off] fix look: check in the log of the process whether the process can reach
-        ZooKeeper. If it can, it continues by itself
+    [halt=cut off] fix look: check in the process's log whether the process can reach ZooKeeper. If
+        it can, the process continues without a restart
     [halt=cut off] or start: if the process hangs, kill it and start the job again
 
-# Nothing below can be judged of a process that does not run.
+# Without a process, no later row can be judged.
 == not running: Blocked
     [!is_nobody] spout task {task_index} of {total_tasks} (counted from 0) is not running
     [is_nobody] no process is running, so spout task {task_index} of {total_tasks} is missing
@@ -512,18 +508,18 @@ _TEXT = """
     [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
     [end=unknown|stopped] or look: if the job is running, check that this command has the job's
         --application, --zookeeper and --zookeeper-root
-    [end=never ran] or look: if the spout task was started, read its error message. A task is
-        refused unless it is started with --total-tasks {total_tasks}
+    [end=never ran] or look: if the spout task was started, read its error message. A task must be
+        started with --total-tasks {total_tasks}
     [!starts_with_batch] <find the end>
 
-# From here on a process runs. One that is limited to other shards never reads this one.
+# From here on, a process is running. A process limited to other shards never reads this shard.
 == not assigned: Blocked
     no process reads shard {shard}
     the running job (pid {pid:id} on {host}) is limited to {shards:shards}
     fix change: start the job again without --shard, or with this shard too. To run a second process
         instead, give both processes --task-index and --total-tasks
 
-# What the process itself reports is nearer to the truth than what is concluded below.
+# The process's own reports are more reliable than the conclusions of later rows.
 == reads fail: Blocked
     [!error] Kinesis has not answered the reads of the spout (pid {pid:id} on {host}) since
         {since_at_ms}
@@ -538,7 +534,7 @@ _TEXT = """
     [!remedy, !explain_too, !answers_explain] fix look: find out why Kinesis does not answer the
         spout on {host} (endpoint, DNS, proxy, VPC endpoint, security groups)
 
-# The program asks for nothing, or answers nothing: then no limit below counts.
+# The program takes no record or gives no outcome, so no limit in a later row matters.
 == program waits: Blocked
     [hold=deactivated] the program (pid {pid:id} on {host}) deactivated the spout at {since_at_ms}
     [hold=deactivated] the spout delivers no record until activate() is called
@@ -562,18 +558,18 @@ _TEXT = """
     [hold=full] or change: if the program needs more than max_pending records at a time, raise
         max_pending
 
-# Records that cannot leave fill the room of the shard: before the limits, which they reach.
+# Refused dead letters fill a shard's limit of unresolved records, so this row comes before it.
 == letters refused: Blocked
-    the dead {letters:letter|letters} for {letters:records} cannot be written
+    the job cannot write the dead {letters:letter|letters} for {letters:records}
     the last write of a dead letter failed at {refused_at_ms} with: {error}
     [unresolved] the checkpoint of shard {shard} stays before its first unresolved record
     the job reads no new record once the shard has max_unresolved_per_shard ({max_unresolved})
         unresolved records
-    fix change: repair the file or function in dead_letter (--dead-letter). The job retries the dead
-        letters within 60 s, without a restart
+    fix change: repair the file or function that dead_letter (--dead-letter) names. The job retries
+        the dead letters within 60 s, without a restart
     fix change: correct the cause of {reason:quoted}; otherwise, more records are dead-lettered
 
-# In an outage nothing is wrong with the records, or the limits that they reach.
+# In an outage, neither the records nor their limits are the cause.
 == outage: Blocked
     nearly all records of the last batch failed, so the job assumes an outage
     {records:records} failed with {reason:quoted}
@@ -584,7 +580,7 @@ _TEXT = """
         failure reasons); do not skip the records
     fix wait: wait until {until_at_ms}
 
-# A batch that does not read the shard at all, as too much of it is unresolved.
+# The batch does not read the shard, because too many of its records are unresolved.
 == unresolved limit: Blocked
     the job reads no new record of shard {shard} while {unresolved:records} {unresolved:is|are}
         unresolved
@@ -599,7 +595,7 @@ _TEXT = """
     or change: to allow more unresolved records, raise {option} from {max_unresolved}
     <read its log>
 
-# The job is at work. It is the answer where nothing above has found it hindered.
+# The job is working, and no earlier row has found a cause that blocks it.
 == batch under way: Busy
     [last_batch=none] no batch is running
     [last_batch=done] the last batch has finished
@@ -618,8 +614,8 @@ _TEXT = """
         core, or your function has not asked for the rows
     [stage=reading] batch {plan_id} is being read ({rows:records} so far)
     [stage=unanswered] batch {plan_id} was delivered {openings} times without reporting outcomes
-    [stage=unanswered] the processes that ran the batch ended each time; the last process may still
-        be running
+    [stage=unanswered] each time, the process that ran the batch ended; the last of these processes
+        may still be running
     [stage=function] your function is processing batch {plan_id}
     [stage=reported] batch {plan_id} is processed; the job stores its outcomes when Spark asks for
         the next batch
@@ -646,10 +642,10 @@ _TEXT = """
     [!is_restarting, !due_at_ms, !delivery_limit, !is_late] fix wait: wait for the batch to finish
     [!is_long, !is_restarting, !throttled] or <look at the batch>
 
-# Without a batch: what the service answers to whoever asks now.
+# No batch is running, and Kinesis does not answer this command either.
 == kinesis silent: Blocked
     <throttled>
-    [throttled=batch|lately] no part of the job itself is blocked
+    [throttled=batch|lately] the job itself is not blocked
     Kinesis does not answer reads of shard {shard}: {error}
     [error] the job gets no answer from Kinesis either, and keeps retrying
     <other readers>
@@ -657,7 +653,7 @@ _TEXT = """
     fix change: {remedy}
     [error] <ask again>
 
-# Nobody asked the service for the tip, so it may be that all is well.
+# Nobody has read the tip, so the shard may have no unread record.
 == not asked: OK
     shard {shard} was read up to its newest record when the job last stored its state
     [is_refused] this command cannot tell whether shard {shard} has newer records: its credentials
@@ -669,7 +665,7 @@ _TEXT = """
     [!is_refused] fix look: to read the newest record of the shard, explain shard {shard} alone, or
         raise --ask
 
-# It answers every state: a process runs, and nothing that is stored says what it waits for.
+# This row applies to every state: a process is running, and its stored state shows no cause.
 == not visible: Unknown, remark
     [consumer=spark] the job is running, but its stored state does not show what it is waiting for
     [consumer=spout] the spout is running, but its stored state does not show what it is waiting for
@@ -733,7 +729,7 @@ def _answer(
         is_new = (row.kind, about) not in used
         if is_new and (answer := row.rule(look.of(about))) is not None:
             return place, row, answer
-    raise AssertionError("the last row answers always")
+    raise AssertionError("the last row must apply to every state")
 
 
 def _remarks(look: Look, chain: list[Cause]) -> Iterator[Cause]:

@@ -369,7 +369,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     elif verdict is Health.UNKNOWN:
         yield causes[0].sentences[0]
         if status.silent and look.now.is_readable:
-            yield f"the newest records of {status.silent:,} of {shards} are not known"
+            yield f"the newest record is not known for {status.silent:,} of {shards}"
     elif verdict is Health.LOSING:
         yield f"unread records of {len(alike):,} of {shards} have expired or may have expired"
     elif verdict is Health.STALLED:
@@ -462,7 +462,7 @@ def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
 def _not_asked(status: ApplicationStatus, shards: str) -> Iterator[str]:
     """That nobody has asked the service for some of the shards' newest records."""
     if count := status.unknown["notAsked"]:
-        yield f"the newest records of {count:,} of {shards} were not read"
+        yield f"the newest record was not read for {count:,} of {shards}"
 
 
 def _unresolved_beside(look: Look, verdict: Health) -> Iterator[str]:

@@ -129,7 +129,7 @@ class DataLossDetector:
             was_raised = horizon_ms > now_ms - retention_ms
             kept = f"{', which was raised to' if was_raised else ' of'} {retention_ms // HOUR_MS} h"
             self.report(
-                f"shards of stream {self._stream} were not read for longer than the retention"
+                f"shards of stream {self._stream} have not been read for longer than the retention"
                 f"{kept}: {_with_positions(new, states, horizon_ms)}"
             )
             self._reported |= dict.fromkeys(new, now_ms)

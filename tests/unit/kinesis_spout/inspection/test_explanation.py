@@ -306,7 +306,7 @@ TABLE: list[tuple[Look, str]] = [
     (stood(**ended(STOPPED)), "unread > not running [end=stopped]"),
     (
         gone(60_000, process=ProcessState.RUNS),
-        "unread > process halted [halt=cut off] -> look: check in the log of the",
+        "unread > process halted [halt=cut off] -> look: check in the process's log",
     ),
     (
         stood(log=run_log(HOUR_MS), process=ProcessState.GONE),
@@ -474,8 +474,8 @@ def test_a_task_that_never_ran_may_have_been_refused() -> None:
     assert actions_of(stood(**HALF)) == [
         "start the spout task with --task-index 1 --total-tasks 2",
         (
-            "if the spout task was started, read its error message. A task is refused unless it is "
-            "started with --total-tasks 2"
+            "if the spout task was started, read its error message. A task must be started with "
+            "--total-tasks 2"
         ),
     ]
 

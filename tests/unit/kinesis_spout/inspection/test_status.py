@@ -162,7 +162,7 @@ VERDICTS: list[tuple[Look, str]] = [
     (
         look(*PARTS, tips={1: AT_TIP}),
         (
-            "ok: ...the newest records of 1 of 4 shards were not read; 2 records are "
+            "ok: ...the newest record was not read for 1 of 4 shards; 2 records are "
             "unresolved after up to 2 attempts"
         ),
     ),
@@ -180,7 +180,10 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         three(throttled={shard(2)}),
-        "unknown: Kinesis is throttling this command's reads of shard 2; the newest records of 1",
+        (
+            "unknown: Kinesis is throttling this command's reads of shard 2; the newest record is "
+            "not known for 1"
+        ),
     ),
     (
         three(unanswered={shard(2): KinesisError("GetRecords failed (InternalFailure)")}),
@@ -250,7 +253,7 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         look(ONE, listed(2), HERE, state(2, after(5)), tips={1: AT_TIP}, **over(HOUR_MS)),
-        "not running: ...; the newest records of 1 of 2 shards were not read",
+        "not running: ...; the newest record was not read for 1 of 2 shards",
     ),
     # records expire soon where less time is left than has passed since they came
     (one(HOUR_MS, owners=()), "stalled: ...no process is running; 1 shard is waiting"),
@@ -291,7 +294,7 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         spout(failed(3, attempts=4)),
-        "stalled: the dead letters for 2 records cannot be written",
+        "stalled: the job cannot write the dead letters for 2 records",
     ),
 ]
 

@@ -300,7 +300,7 @@ def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(
     assert losses(one) == []
     SteppedSpout(one, fail_on_data_loss=False)
     (said,) = losses(one)
-    assert said.startswith(f"records may be lost: shards of stream {STREAM} were not read")
+    assert said.startswith(f"records may be lost: shards of stream {STREAM} have not been read")
 
 
 def test_a_closed_shard_that_expired_unread_is_reported_before_it_is_proven_gone(
@@ -518,7 +518,7 @@ def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
             under_test.put(2)
             pass_time(under_test, spout, 4 * DAY_S, step_s=DAY_S)
             under_test.put(2)
-        with pytest.raises(DataLossError, match="not read for longer than the retention"):
+        with pytest.raises(DataLossError, match="not been read for longer than the retention"):
             pass_time(under_test, spout, 5)
 
 

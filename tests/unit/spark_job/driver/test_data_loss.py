@@ -83,8 +83,8 @@ def test_a_shard_of_the_pin_is_loss_also_where_a_crash_came_between_the_first_st
 @pytest.mark.parametrize(
     ("pause_s", "wait_s", "said"),
     [
-        (2 * DAY_S, 20.0, ["were not read for longer than the retention of 24 h"]),
-        (2 * DAY_S, HOUR_S, ["were not read for longer", "were read after some"]),
+        (2 * DAY_S, 20.0, ["have not been read for longer than the retention of 24 h"]),
+        (2 * DAY_S, HOUR_S, ["have not been read for longer", "were read after some"]),
         (DAY_S - HOUR_S, 2 * HOUR_S, ["were read after some"]),
     ],
 )
