@@ -162,7 +162,7 @@ class Job:
             code = one.process.wait(CLOSING_LIMIT_S)
         except subprocess.TimeoutExpired:
             raise DrillError(
-                f"{one.run} did not end within {CLOSING_LIMIT_S:.0f} s of its SIGTERM",
+                f"{one.run} did not end within {CLOSING_LIMIT_S:.0f} s of SIGTERM",
                 f"see {self.log(one.run).name}",
             ) from None
         finally:

@@ -209,7 +209,7 @@ _ALL = (
     ),
     Drill(
         "poison",
-        "put a record on the stream that crashes each process that receives it",
+        "put a record on the stream; the record crashes each process that receives it",
         (start, verbs.wait_for_poison),
         needs=frozenset({Need.POISON}),
         is_cold=True,

@@ -250,7 +250,7 @@ class Producers:
         try:
             data = self._payload(key, number)
         except (Exception, SystemExit) as exc:
-            raise DrillError(f"{payload} cannot be made: {type(exc).__name__}: {exc}") from exc
+            raise DrillError(f"cannot make {payload}: {type(exc).__name__}: {exc}") from exc
         if not isinstance(data, bytes):
             raise DrillError(f"{payload} is of type {type(data).__name__}", "return bytes")
         return data

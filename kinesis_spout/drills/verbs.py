@@ -191,8 +191,8 @@ def wake_workers_late(world: World) -> None:
         late = [one for one in workers if runs(one)]
         if not late:
             raise DrillError(
-                "no stopped Python worker outlived its driver, so no worker can publish records "
-                "late"
+                "every stopped Python worker ended with its driver, so the drill cannot test a "
+                "late worker"
             )
         published = _published(world)
         resume(late)

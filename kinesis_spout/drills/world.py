@@ -246,8 +246,8 @@ class World:
             ends = takewhile(lambda one: one.name.endswith(_ENDED), reversed(self.faults))
             if sum(1 for _ in ends) >= self.max_restarts:
                 when = " again" if self.max_restarts else ""
-                raise DrillError(f"{run} ended by itself{when}: {last}")
-            self._note(f"{run} ended by itself and was started again: {last}")
+                raise DrillError(f"{run} ended unexpectedly{when}: {last}")
+            self._note(f"{run} ended unexpectedly and was restarted: {last}")
             self.faults.append(Fault(f"{run}{_ENDED}", now_ns, now_ns, run=run))
             self.job.start()
 
@@ -272,7 +272,7 @@ class World:
         else:
             done = "the job has stored nothing in ZooKeeper, so it is still starting"
         reason = next((one.reason for one in reversed(told) if one.reason), "")
-        why = f"; the reason of the last failed record is {reason!r}" if reason else ""
+        why = f"; the last failed record's reason is {reason!r}" if reason else ""
         return f"{done}{why}" + (f"; see {PurePath(self.log).name}" if self.log else "")
 
     # the end --------------------------------------------------------------------------------------

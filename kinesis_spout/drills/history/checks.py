@@ -476,16 +476,13 @@ def _passed(states: Mapping[str, ShardStates], history: History) -> Iterator[str
             if view is None:
                 continue
             if (passed := view.passed_place) is not None:
-                yield (
-                    f"the {view.text} of {shard} has passed record {passed[0]}, which is listed as "
-                    "unresolved"
-                )
+                yield f"{shard} has passed the unresolved record {passed[0]} ({view.text})"
             end, still = bisect_right(of_puts, view.covers_to, lo=covered), []
             for place in (*unresolved, *of_puts[covered:end]):
                 if view.is_unresolved(place) or place > view.covers_to:
                     still.append(place)
                 elif outcome_ns.get((shard, place[0]), _NEVER_NS) > sample.ended_ns:
-                    yield f"the {view.text} of {shard} has passed record {place[0]}"
+                    yield f"{shard} has passed record {place[0]} ({view.text})"
             unresolved, covered = still, end
 
 
