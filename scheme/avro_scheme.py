@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from scheme.avro_numbers import Step
 
-NOT_AVRO = "the bytes are not one value of the Avro schema"
+NOT_AVRO = "the bytes are not a single value of the Avro schema"
 NOT_RESOLVED = "the writer's Avro schema does not resolve to the reader's"
 TOO_MANY_VALUES = "the items within the Avro value take more than 256 MiB of memory"
 _MAX_VALUE_BYTES = 256 * 1024 * 1024

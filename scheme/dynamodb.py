@@ -35,8 +35,12 @@ from scheme.payload_scheme import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-NOT_A_CHANGE = "not a DynamoDB change record: no JSON, or a field is missing or of another type"
-NOT_AN_ATTRIBUTE = "an attribute is not a value of DynamoDB: one type, and a value of that type"
+NOT_A_CHANGE = (
+    "not a DynamoDB change record: it is not JSON, or a field is missing or has the wrong type"
+)
+NOT_AN_ATTRIBUTE = (
+    "an attribute is not a DynamoDB value, which has one type and a value of this type"
+)
 TIME_RANGE = "the creation time is not in the years 1 to 9999"
 MAX_LEVELS = 32
 

@@ -36,9 +36,7 @@ UNKNOWN_COMPRESSION = (
 UNKNOWN_VERSION = "the registry does not have the schema version that the record names"
 OTHER_FORMAT = "the registered schema does not have the data format that the scheme decodes"
 UNUSABLE = "the registered schema cannot be used: it is invalid or recursive"
-OTHER_MESSAGE = (
-    "the record contains another message type of its Protobuf schema than the scheme decodes"
-)
+OTHER_MESSAGE = "the record's Protobuf message type differs from the type that the scheme decodes"
 _NO_INDEX = "the record has no Protobuf message index"
 
 _HEADER = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NOT_JSON = "not valid JSON: one value, no key twice in an object, at most 100 levels deep"
+NOT_JSON = "not valid JSON, or an object has a duplicate key, or the JSON has over 100 levels"
 NOT_AN_OBJECT = "the JSON is not an object"
 
 MAX_DEPTH = 100

@@ -31,7 +31,7 @@ def test_the_message_id_names_shard_sequence_and_attempt() -> None:
     assert again.message_id == f"{start}.7:3"
 
 
-NOT_JSON = "not valid JSON: one value, no key twice in an object, at most 100 levels deep"
+NOT_JSON = "not valid JSON, or an object has a duplicate key, or the JSON has over 100 levels"
 
 
 def outcome(ddl: str, text: str) -> Any:
