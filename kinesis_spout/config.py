@@ -332,7 +332,7 @@ def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str
     if "profile" in given and has_id:
         refuse(
             "profile",
-            f"{given['profile']!r} is set although {key} is set",
+            f"{given['profile']!r} is set, but {key} is set too",
             f"set only {spelt('profile')} or {key}",
         )
     if "role_arn" not in given and "role_external_id" in given:
@@ -368,5 +368,8 @@ def _check_endpoint_url(url: str, option: str) -> None:
         raise ConfigError.of(
             option,
             f"{url!r} is not a valid endpoint URL",
-            remedy="use http:// or https:// with a host and an optional port, such as http://127.0.0.1:4566",
+            remedy=(
+                "use http:// or https:// with a host and an optional port, such as "
+                "http://127.0.0.1:4566"
+            ),
         )

@@ -420,13 +420,13 @@ _READING = by_field(
     ),
     Option.switch(
         "failOnDataLoss",
-        "`true` stops the job with an error when records may have expired unread. `false` logs a "
+        "`true` stops the job with an error if unread records may have expired. `false` logs a "
         "warning, and the job continues",
         "true",
     ),
     Option.choice(
         "aggregatedRecords",
-        "what happens to aggregates of the Kinesis Producer Library. `unpack` delivers each user "
+        "handling of aggregates of the Kinesis Producer Library. `unpack` delivers each user "
         "record. `fail` stops the job with an error. `raw` delivers the aggregate's bytes",
         "unpack",
         among=("unpack", "fail", "raw"),
@@ -440,7 +440,7 @@ _READING = by_field(
     ),
     Option.duration(
         "shardRefreshInterval",
-        "interval at which the stream's shards are listed",
+        "interval between two listings of the stream's shards",
         "10s",
         least="100ms",
     ),

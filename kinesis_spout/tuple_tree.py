@@ -50,7 +50,7 @@ __all__ = [
     "fail_timed_out",
 ]
 
-_TIMED_OUT = "not everything derived from it was acked before the deadline"
+_TIMED_OUT = "some parts of the tuple tree were not acked before the deadline"
 
 
 class Outcomes(Protocol):

@@ -93,15 +93,15 @@ _SPARKS = by_field(
     ),
     Option.duration(
         "maxSearchTime",
-        "maximum time that a task searches for the first record of a lagging shard. An "
-        "AvailableNow run searches just as long for the end of a shard",
+        "maximum time that a task searches for the first record of a lagging shard. The option "
+        "also limits an AvailableNow run's search for the end of a shard",
         "60s",
         least="1ms",
     ),
     Option.whole(
         "maxTasks",
-        "maximum number of tasks in a batch; default: the number of tasks that the session runs at "
-        "once, or 64 with dynamic allocation or Spark Connect",
+        "maximum number of tasks in a batch; default: the number of tasks that the session runs "
+        "at a time, or 64 with dynamic allocation or Spark Connect",
         "64",
     ),
     Option.switch(

@@ -191,8 +191,8 @@ def _by_read(
             raise _mismatch(
                 shard_id,
                 plan_id,
-                f"the failed records {record.first} to {record.last} were not read by the "
-                "batch, or not as one range",
+                f"the batch did not read the failed records {record.first} to {record.last} as "
+                "one range",
             )
         found[number].append(record)
     return found

@@ -85,7 +85,7 @@ class HistoryRecorder:
             except (StoreUnavailableError, StoredDataError, StateTooLargeError) as exc:
                 self._recorded = None
                 log.warning(
-                    "the checkpoint history cannot be written to ZooKeeper at present: %s",
+                    "cannot write the checkpoint history to ZooKeeper: %s",
                     exc,
                 )
             took_s = self._clock.monotonic_s() - begun_s

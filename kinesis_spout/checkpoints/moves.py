@@ -162,8 +162,8 @@ def move_of(search: ShardSearch, state: ShardState, goal: Goal) -> Move:
             if not goal.was_there:
                 raise
             notes.append(
-                f"Kinesis refuses {goal.position}, the shard's position at the time in --to. The "
-                "shard moves to its oldest record"
+                f"Kinesis refuses {goal.position}, which was the shard's position at the --to "
+                "time. The shard moves to its oldest record"
             )
             goal = replace(goal, position=TRIM_HORIZON)
             found = resolved(search, TRIM_HORIZON)

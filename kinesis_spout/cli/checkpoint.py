@@ -323,7 +323,7 @@ def reset(op: Operation) -> None:
         for shard, stored in sorted(states.items()):
             say(f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}")
     except StoredDataError as exc:  # a reset is the remedy
-        say(f"{application} has state that cannot be read: {visible(exc.message)}")
+        say(f"cannot read the state of {application}: {visible(exc.message)}")
     if op.confirmed("Remove this state?"):
         identity.reset(this_process(op.clock.now_ms()), timeout_s=OWNER_WAIT_S)
         say("removed")
@@ -495,7 +495,7 @@ def import_export(
         data = file.read_bytes()
     except OSError as exc:
         raise CliError(
-            f"{file} cannot be read: {exc.strerror}", "pass a file that `checkpoint export` wrote"
+            f"cannot read {file}: {exc.strerror}", "pass a file that `checkpoint export` wrote"
         ) from exc
     try:
         exported = decode_export(data, str(file))

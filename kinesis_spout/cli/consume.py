@@ -324,9 +324,9 @@ def write_records(
             raise
         except OSError as exc:
             raise CliError(
-                f"stdout cannot be written: {exc.strerror}",
-                "free some space, and start the command again. Records whose lines were not "
-                "written completely are redelivered",
+                f"cannot write to stdout: {exc.strerror}",
+                "free some space, and start the command again. Records with incomplete lines are "
+                "redelivered",
             ) from exc
         for emission, line in batch:
             taken -= len(line)
@@ -371,7 +371,10 @@ class ConsumeScreen:
         if self._warnings <= MAX_WARNINGS:
             note(sentence)
         if self._warnings == MAX_WARNINGS:
-            note("further notes of this kind are only counted, and the count is printed at the end")
+            note(
+                "further notes of this kind are counted, but not printed; the end of the output "
+                "shows their number"
+            )
 
     def live(self, spout: KinesisSpout) -> AbstractContextManager[object]:
         """On a terminal, redraw the table once a second while the block runs. In a file it is

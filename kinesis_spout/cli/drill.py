@@ -180,7 +180,7 @@ def _check(names: Sequence[str], setting: Setting, files: Mapping[str, Path | No
     """
     for name, file in files.items():
         if file is not None and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK)):
-            problem = f"{file} cannot be written; pass a file in a directory that exists"
+            problem = f"cannot write to {file}; pass a file in an existing directory"
             raise wrong_usage(name, problem)
     if setting.spout and (setting.process or Need.EXECUTORS in setting.has):
         raise wrong_usage(
@@ -245,9 +245,7 @@ def _directory(keep: Path | None, name: str) -> Iterator[Path]:
             keep.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=keep)).absolute()
     except OSError as exc:
-        problem = (
-            f"a directory cannot be created in {keep or tempfile.gettempdir()}: {exc.strerror}"
-        )
+        problem = f"cannot create a directory in {keep or tempfile.gettempdir()}: {exc.strerror}"
         raise CliError(problem, "pass a writable directory with --keep") from exc
     try:
         yield directory

@@ -29,7 +29,7 @@ def main() -> None:
         app(prog_name="kinesis-spout")
     except OSError as exc:  # of --help and --install-completion: a command says its own
         place = exc.filename or "stdout"
-        sys.stderr.write(f"error: {place} cannot be written: {exc.strerror}\n")
+        sys.stderr.write(f"error: cannot write to {place}: {exc.strerror}\n")
         raise SystemExit(1) from None
     finally:
         try:

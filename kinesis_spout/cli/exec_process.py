@@ -280,7 +280,7 @@ class ExecProcess(SpoutListener):
                 self._ack_late(answer.id)
             elif not is_late:
                 fault = fault or (
-                    "the line answers a record that is not waiting for an answer, so it is ignored"
+                    "the line is ignored, because its record is not waiting for an answer"
                 )
         if fault:
             self.bad_answers += 1

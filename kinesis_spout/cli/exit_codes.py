@@ -179,7 +179,7 @@ def stdout_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as exc:
-        problem = f"stdout cannot be written: {exc.strerror}"
+        problem = f"cannot write to stdout: {exc.strerror}"
         raise CliError(problem, "write to a file or a pipe that has room") from exc
 
 

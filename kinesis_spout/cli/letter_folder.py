@@ -106,7 +106,7 @@ class LetterFolder:
             notes.append(f"Only the first {MAX_FILES:,} files are read.")
         if unreadable:
             notes.append(
-                f"{counted(len(unreadable), 'file')} cannot be read, for example {unreadable[0]}"
+                f"Cannot read {counted(len(unreadable), 'file')}, for example {unreadable[0]}"
             )
         worst = sorted(reasons.values(), key=lambda one: (-one["records"], one["reason"]))
         return {

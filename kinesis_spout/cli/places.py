@@ -93,7 +93,7 @@ COUNT = option(
 REPLACE = option("Replace the application's existing state.")
 WINDOW = duration_option(
     "Time to watch the shards before the verdict, such as 30s or 5m. With 0s, the command shows "
-    "the verdict at once, without checking whether positions move.",
+    "the verdict immediately, without checking whether positions move.",
     "10s",
 )
 ASK = option(
@@ -161,8 +161,8 @@ class Place:
     def _check_has_run(self) -> None:
         if unused_directory(self.zookeeper) is not None:
             raise CliError(
-                f"no ZooKeeper has run in the directory of --zookeeper {self.zookeeper}, so the "
-                "directory contains no state",
+                f"no ZooKeeper server has run in the directory of {self.zookeeper}, so there is "
+                "no stored state",
                 "correct the directory in --zookeeper, or start the application first",
             )
 
@@ -507,7 +507,7 @@ def write_file(file: Path, data: bytes, option: str = "", *, is_new: bool = Fals
     except FileExistsError as exc:
         raise exists_already(file, option) from exc
     except OSError as exc:
-        problem = f"{option}{file} cannot be written: {exc.strerror}"
+        problem = f"{option}{file}: cannot write to the file ({exc.strerror})"
         raise CliError(problem, "pass the path of a writable file") from exc
 
 

@@ -68,7 +68,7 @@ def status(
     window: float = WINDOW,
     ask: int = ASK,
     watch: bool = option(
-        "Refresh the screen until Ctrl-C. Each verdict covers the last --window of time."
+        "Refresh the screen until Ctrl-C. Each verdict covers the time of the last --window."
     ),
     show_all: bool = option(f"Show all shards instead of only the worst {SHOWN}.", "--all"),
 ) -> None:

@@ -220,7 +220,7 @@ def _readable(path: Path, kind: str) -> Iterator[None]:
             remedy = (
                 "if the file contains lines of JSON, as `consume` writes them, pass --format json"
             )
-        raise RedriveError(f"the file {path} cannot be read as {kind} ({exc})", remedy) from exc
+        raise RedriveError(f"cannot read the file {path} as {kind} ({exc})", remedy) from exc
 
 
 def pieces_of(

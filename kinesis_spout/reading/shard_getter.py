@@ -127,7 +127,7 @@ class _Refusals:
             if not is_over:
                 return
             raise ExpiredIteratorError(
-                f"Kinesis has refused every new shard iterator of {shard} as expired for "
+                f"Kinesis has refused every new iterator of {shard} as already expired for "
                 f"{refused_s:.0f} s",
                 "wait a few minutes, and start the job again",
             ) from exc

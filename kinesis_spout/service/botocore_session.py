@@ -114,7 +114,7 @@ def local_error(exc: Exception, aws: AwsConfig, where: str) -> KinesisError:
     if isinstance(exc, vendor.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(exc):
         return ConfigError(
             f"the TLS certificate for {where} is not trusted",
-            "check the endpoint, or set AWS_CA_BUNDLE to a file with the certificate authority",
+            "check the endpoint, or set AWS_CA_BUNDLE to a file with the authority's certificate",
         )
     kind, message, remedy = meaning_of_local(type(exc))
     facts = {"where": where, "peer": _peer(exc, where), "profile": _profile(exc, aws)}

@@ -341,7 +341,7 @@ class KinesisClient:
                 return understand(answer)
             except (KeyError, TypeError, ValueError) as exc:
                 raise MalformedResponseError(
-                    f"the response of Kinesis to {operation} for {self.where} is incomplete",
+                    f"Kinesis's response to {operation} for {self.where} is incomplete",
                     "check the endpoint's URL",
                 ) from exc
 
@@ -497,7 +497,7 @@ class KinesisClient:
             advice = f"{advice}; put the new credentials where the job reads them"
         if exc.operation_name in _GIVE_CREDENTIALS:
             role = f"role {self.aws.role_arn}" if self.aws.role_arn else "the profile's role"
-            raise kind(f"{role} cannot be assumed for {self.where} ({code})", advice) from None
+            raise kind(f"cannot assume {role} for {self.where} ({code})", advice) from None
         if issubclass(kind, CredentialsError):
             # The service's message may quote the request with its signed headers, so it is neither
             # shown nor chained.

@@ -72,4 +72,4 @@ def _service_error(exc: vendor.ClientError, where: str) -> KinesisError:
     kind, advice = meaning_of(code, status, operation=exc.operation_name)
     message = "" if kind is CredentialsError else f": {text}"
     kind = kind if issubclass(kind, tuple(_ADVICE)) else RequestRefusedError
-    return kind(f"{where} cannot be read ({code}{message})", _ADVICE.get(kind, advice))
+    return kind(f"cannot read {where} ({code}{message})", _ADVICE.get(kind, advice))

@@ -53,8 +53,9 @@ _NAMING_CONSUMERS = {
     _IN_USE: "wait until the stream and the consumer are ACTIVE",
 }
 _CONSUMER_LIMIT = (
-    "remove a consumer with kinesis-spout consumers remove, or use an existing consumer: a "
-    "stream's number of consumers is limited, and at most five can be in creation at a time"
+    "remove a consumer with kinesis-spout consumers remove, or use an existing consumer: the "
+    "number of a stream's consumers is limited, and at most five consumers can be in creation at "
+    "a time"
 )
 _ADVICE_OF = {
     "GetShardIterator": {
@@ -164,7 +165,7 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     ),
     "ConfigParseError InvalidConfigError": (
         ConfigError,
-        "the AWS configuration file on this machine cannot be read ({kind})",
+        "cannot read the AWS configuration file on this machine ({kind})",
         "correct the AWS configuration file",
     ),
     "ParamValidationError": (
@@ -180,12 +181,12 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     # The last three come from botocore's parser, for a body that is JSON but not an object.
     "UnicodeDecodeError ResponseParserError AttributeError TypeError LookupError": (
         MalformedResponseError,
-        "the response to a request for {where} cannot be read ({kind})",
+        "cannot read the response to a request for {where} ({kind})",
         "check the endpoint's URL",
     ),
     "Exception": (
         ConfigError,
-        "the connection for {where} cannot be set up ({kind}: {text})",
+        "cannot set up the connection for {where} ({kind}: {text})",
         "check the region and the endpoint",
     ),
 }

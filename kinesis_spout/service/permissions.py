@@ -89,8 +89,10 @@ PERMISSIONS: Mapping[Use, Permissions] = {
     Use.DEAD_LETTERS: Permissions(
         operations=_PUT,
         sometimes={
-            "describe_stream_summary": "to refuse a missing stream at the start, and if "
-            "`payload_only` puts a payload larger than 1 MiB"
+            "describe_stream_summary": (
+                "at the query's start, to check that the stream exists; also when `payload_only` "
+                "puts a payload larger than 1 MiB"
+            )
         },
         kms=(GENERATE_DATA_KEY,),
     ),

@@ -406,8 +406,8 @@ class SpoutScheduler:
             self.stop(
                 NothingAckedError(
                     f"{failed} records of stream {self.stream_name} failed and no record was "
-                    "acked, so the spout has stopped. No record is lost: they are redelivered "
-                    "after a restart",
+                    "acked, so the spout has stopped. No record is lost: a restart redelivers "
+                    "the records",
                     "correct the program, or set breaker_failures to None for no limit",
                 )
             )

@@ -404,7 +404,10 @@ class RetryBuffer:
             if numbers[0] != queued.first:
                 # One dead letter stands for all expired records of the range.
                 missing = missing_records(queued.count, len(numbers), has_first=False)
-                what = f"{missing} of {queued.count} records up to {queued.last} were {GONE}"
+                what = (
+                    f"{missing} of {queued.count} records up to {queued.last} were past the "
+                    "stream's retention before they could be retried"
+                )
                 gone = replace(queued, last=queued.first, count=1, rejected=True, reason=what)
                 records.insert(0, gone)
                 self.hold(queued.first, found.part(0, 0), is_letter=True)

@@ -108,8 +108,8 @@ class _Graph:
             raise AckerError(
                 f"the rows passed to acker.settle contain {foreign} anchors that belong to no "
                 "record of this batch",
-                "pass only frames of this batch, and persist each frame that Spark computes with "
-                "different rows each time",
+                "pass only frames of this batch; persist each frame whose rows change when Spark "
+                "computes it again",
             )
         self._at_fault = self._upwards(differing.drop(_FOREIGN))
         self._labels = component_labels(self._edges()) if self._links else None

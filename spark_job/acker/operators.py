@@ -271,7 +271,7 @@ def _write(sink: _Sink, checked: Total) -> None:
         raise AckerError(
             f"the first action of {sink.name} read {written.rows} rows, which are not the "
             f"{checked.rows} rows that the acker had checked",
-            "write the frame in the first action (without an earlier isEmpty or take), or raise "
+            "make the write the first action (without an earlier isEmpty or take), or raise "
             "Spark's storage memory if Spark lost persisted rows",
         )
 

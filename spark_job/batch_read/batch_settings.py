@@ -74,8 +74,8 @@ BATCH_OPTIONS: dict[str, Option] = {
         OPTIONS["max_tasks"],
         meaning=(
             "maximum number of Spark tasks of a batch read. With more shards than tasks, a task "
-            "reads several shards at once. Default: the number of tasks that the session runs at "
-            "once"
+            "reads several shards in parallel. Default: the number of tasks that the session "
+            "runs at a time"
         ),
     ),
     "reads_per_second": OPTIONS["reads_per_second"],

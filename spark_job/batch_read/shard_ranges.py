@@ -164,8 +164,8 @@ def _range(
     begins, ends = start.pin(pin.latest_ms), end.pin(pin.latest_ms)
     if not _is_before(begins, ends):
         raise ConfigError(
-            f"the read of shard {shard.shard_id} would end at {end.text}, before its start, "
-            f"{start.text}",
+            f"the read of shard {shard.shard_id} would end at {end.text}, which is before its "
+            f"start at {start.text}",
             "use an endingPosition that is at or after startingPosition",
         )
     begins_ms = begins.timestamp_ms

@@ -96,7 +96,7 @@ def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[tuple[Consol
             log = stack.enter_context(log_file.open("ab", buffering=0))
         except OSError as exc:
             raise CliError(
-                f"the log file {log_file} cannot be written ({exc.strerror})",
+                f"cannot write to the log file {log_file} ({exc.strerror})",
                 "choose another file with --log-file",
             ) from exc
         _flush()

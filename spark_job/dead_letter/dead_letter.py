@@ -157,7 +157,7 @@ class DeadLetter:
         except Exception as exc:  # noqa: BLE001  # Java's errors have many classes
             error = for_spark(exc, str(self.sink))
             raise DeadLetterError(
-                f"dead letters cannot be written to {self.sink} ({self._cause(error)}), so no "
+                f"cannot write dead letters to {self.sink} ({self._cause(error)}), so no "
                 "batch is processed",
                 "correct the argument dead_letter of tracked(...), and start the query again",
             ) from error
@@ -174,7 +174,7 @@ class DeadLetter:
         except BaseException as exc:  # noqa: BLE001  # a user's function may raise anything
             error = for_spark(exc, str(self.sink))
             raise DeadLetterError(
-                f"the dead letters of batch {plan_id} cannot be written to {self.sink} "
+                f"cannot write the dead letters of batch {plan_id} to {self.sink} "
                 f"({self._cause(error)}), so no record of the batch is acked",
                 "repair the dead-letter sink, and start the query again",
             ) from error

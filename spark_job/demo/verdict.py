@@ -100,7 +100,7 @@ def _read(output: Path) -> Iterator[bytes]:
                 rows = file.read(columns=list(TYPES)).select(list(TYPES)).to_pylist()
         except (OSError, ValueError, KeyError) as exc:
             reason = " ".join(str(exc).split())
-            raise CliError(f"{path} cannot be read as the demo's output: {reason}") from exc
+            raise CliError(f"cannot read {path} as the demo's output: {reason}") from exc
         yield from map(to_json, rows)
 
 

@@ -327,7 +327,7 @@ class QueryDriver:
                 stream.left_out_until_s = now_s + stream.search_ms / 1000
                 log.warning(
                     "the query lags on stream %s, but Kinesis has returned none of its records for "
-                    "%s. For just as long, the next batches read only the other streams",
+                    "%s. For the same time, the next batches read only the other streams",
                     stream.settings.label,
                     duration(stream.search_ms),
                 )

@@ -304,8 +304,8 @@ class ShardFeed:
         if found != entry.count or first != entry.first:
             report_data_loss(
                 entry.shard_id,
-                f"only {found} of the {entry.count} records from {entry.first} to {entry.last} "
-                "that were read before are left",
+                f"of the {entry.count} records from {entry.first} to {entry.last} that were read "
+                f"before, only {found} are left",
                 self._services.settings,
             )
         self._expiry.follow(entry)
@@ -397,7 +397,7 @@ def read_retries_again(
     if rows != entry.retry_rows:
         report_data_loss(
             entry.shard_id,
-            f"only {rows} of the {entry.retry_rows} records that were retried before are left",
+            f"of the {entry.retry_rows} records that were retried before, only {rows} are left",
             services.settings,
         )
 

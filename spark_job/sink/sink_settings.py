@@ -52,7 +52,7 @@ SINK_OPTIONS: dict[str, Option] = {
         ),
         Option.duration(
             "retryFor",
-            "time after which the write fails if Kinesis accepts no record",
+            "maximum time without an accepted record, after which the write fails",
             "5m",
             least="1s",
         ),

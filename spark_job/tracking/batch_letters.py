@@ -46,9 +46,9 @@ _NOTES = pa.schema(
 _SUB = "coalesce(subSequenceNumber, goneSub, 0)"
 NO_REASON = "not known"
 LOST = (
-    "a failed record was not found again for its dead letter. Spark lost the persisted rows, and "
-    "the function then returned another result. No record of the batch is acked, and the batch is "
-    "redelivered"
+    "a failed record is missing, so its dead letter cannot be written. Spark lost the persisted "
+    "rows, and the function then returned a different result. No record of the batch is acked, "
+    "and the batch is redelivered"
 )
 
 

@@ -140,8 +140,8 @@ def _run_in_parts(
         for message_id in rows_of(part).message_ids():
             run.failures[message_id] = FailedRecord.of(message_id, outcome, reason=reason)
     log.warning(
-        "a batch of %d records failed (%s), so it was run in parts: %d records failed even when "
-        "they were run alone, and %d records are queued for redelivery",
+        "a batch of %d records failed (%s), so its parts were run separately. %d records failed "
+        "alone. %d other records are queued for redelivery",
         len(indexes),
         _reason(error),
         len(found.poison) + len(found.alone),

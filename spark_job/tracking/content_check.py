@@ -33,7 +33,7 @@ def foreign_id(message_id: str) -> BatchContentError:
     return BatchContentError(
         f"the frame of the batch contains record {message_id}, which does not belong to the "
         "source of tracked(...), so no record of the batch is acked",
-        "use read_stream(...) and tracked(...) of the same KinesisSource in the query",
+        "call read_stream(...) and tracked(...) of the same KinesisSource in the query",
     )
 
 

@@ -142,8 +142,8 @@ class Tracked:
             if closed and not self._rows_of(frame, closed).isEmpty():
                 self._refuse_foreign()
                 log.warning(
-                    "batch %d is closed, so the function is not called again. The records that no "
-                    "complete report acks are redelivered",
+                    "batch %d is closed, so the function is not called again. Records that are "
+                    "not acked in a complete report are redelivered",
                     batch_id,
                 )
                 return
@@ -205,7 +205,7 @@ class Tracked:
                 "the frame passed to tracked(...) contains records, but application "
                 f"{stream.application} has no open batch of stream {stream.label}, so these "
                 "records belong to another source",
-                "use read_stream(...) and tracked(...) of the same KinesisSource in the query",
+                "call read_stream(...) and tracked(...) of the same KinesisSource in the query",
             )
 
     # 3: the report
@@ -304,9 +304,8 @@ class Tracked:
         """Queue all records again, for smaller batches."""
         limit = max(1, rows // SHRINKS_BY)
         log.warning(
-            "batches %s: when these records were delivered before, the job did not report "
-            "whether they succeeded or failed. The %d records are queued for redelivery, first "
-            "in batches of at most %d",
+            "the job did not report which records of batches %s succeeded or failed. The %d "
+            "records are queued for redelivery, in batches of at most %d at first",
             ", ".join(part.plan.plan_id for part in parts),
             rows,
             limit,

@@ -88,8 +88,8 @@ class TrackOptions:
             raise _wrong("dead_letter", dead_letter, rule)
         if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
             raise ConfigError(
-                "argument dead_letter of tracked(...) is missing. It sets where records that "
-                "cannot be processed go",
+                "argument dead_letter of tracked(...) is missing. This argument sets the "
+                "destination of records that cannot be processed",
                 'pass DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
             )
         if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:

@@ -526,7 +526,8 @@ def _names_mismatch(row: Mapping[str, Any], names: Sequence[str]) -> str:
 def _mismatch(column: OutputColumn, value: object) -> str:
     if value is None:
         return (
-            f"column {column.name} of the function's output is None, and the schema says NOT NULL"
+            f"column {column.name} of the function's output is None, but the schema declares the "
+            "column NOT NULL"
         )
     return (
         f"column {column.name} of the function's output is {kind_of(value)} that does not fit "

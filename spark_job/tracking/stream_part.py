@@ -116,9 +116,9 @@ def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart])
     )
     if foreign:
         raise BatchContentError(
-            f"the frame of the batch contains rows of {foreign[0]}, which has no open batch, so "
-            "no record of the batch is acked",
-            "use read_stream(...) and tracked(...) of the same KinesisSource in the query",
+            f"the frame of the batch contains rows of {foreign[0]}, but no batch of {foreign[0]} "
+            "is open, so no record of the batch is acked",
+            "call read_stream(...) and tracked(...) of the same KinesisSource in the query",
         )
     for part in parts:
         with naming(part.settings):

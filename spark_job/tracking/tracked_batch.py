@@ -71,9 +71,9 @@ _NULL, _MET, _MALFORMED = range(3)  # of the rows of a record, the greatest coun
 # left out of it, and any second evaluation with a failure raises.
 MAX_KNOWN_IDS = 1_000
 CHANGED = (
-    "a record failed that had not failed when Spark first computed its batch. Spark lost the "
-    "persisted rows, and the function then returned another result. No record of the batch is "
-    "acked, and the batch is redelivered"
+    "a record failed that did not fail when Spark first computed the batch. Spark lost the "
+    "persisted rows, and the function then returned a different result. No record of the batch "
+    "is acked, and the batch is redelivered"
 )
 _IS_GEOSPATIAL = re.compile(r"\bgeo(metry|graphy)\(")
 _SCHEMA_REMEDY = "give names with types, for example id string, total double"
@@ -303,7 +303,7 @@ class TrackedBatch:
             raise RuntimeError(
                 "records were failed or mapped after the end of their batch, so the failures have "
                 "no effect; fail and map records only inside the function passed to tracked(...), "
-                "and wait there for threads that do so"
+                "and let this function wait for its threads"
             )
 
     def _without_failing(

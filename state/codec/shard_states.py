@@ -211,9 +211,7 @@ def from_rows(
             row if isinstance(row, UnresolvedRecord) else _record(row, reasons) for row in rows
         )
     except (InvalidSequenceNumberError, IndexError) as exc:
-        raise damaged(
-            f"{path} contains a list of unresolved records that cannot be read ({exc})"
-        ) from exc
+        raise damaged(f"cannot read the list of unresolved records in {path} ({exc})") from exc
     return records if user_records else tuple(map(_of_earlier_version, records))
 
 

@@ -134,7 +134,7 @@ def ask_server(
         return ServerWords()  # it is there, and wants TLS, none, or another certificate
     except OSError as exc:
         raise StoreUnavailableError(
-            f"{where} cannot be reached ({exc.strerror or type(exc).__name__})",
+            f"cannot reach {where} ({exc.strerror or type(exc).__name__})",
             "check the server's address, and check that the server is running",
         ) from exc
     return parse_words(answer.decode(errors="replace"))

@@ -95,7 +95,7 @@ def origin_of(items: Iterable[Item], table: str, stream: StreamIdentity) -> Orig
         shards=shards,
         drops_finished=True,
         notes=(
-            "records that a KCL worker processed after its last checkpoint are read again",
+            "the application repeats records that a KCL worker processed after its last checkpoint",
             *(
                 f"worker {owner} still has leases. Stop the worker: otherwise, the application "
                 "repeats the records that the worker processes from now on"

@@ -132,7 +132,7 @@ def text_of(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except OSError as exc:
-        raise MigrationError(f"{file} cannot be read: {exc.strerror}", COPY_AGAIN) from exc
+        raise MigrationError(f"cannot read {file}: {exc.strerror}", COPY_AGAIN) from exc
     except UnicodeDecodeError as exc:
         raise MigrationError(f"{file} is not UTF-8", COPY_AGAIN) from exc
 
@@ -365,8 +365,7 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
         if committed is None:
             raise MigrationError(
                 f"{location} does not contain commits/0, so the query has committed no batch",
-                "pass the time at which the query started with --at, and omit "
-                "--checkpoint-location",
+                "omit --checkpoint-location, and pass the query's start time with --at",
             )
         shards = _shards([text for text in committed.offsets if text is not None], stream)
         if not shards:

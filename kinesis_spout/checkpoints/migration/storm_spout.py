@@ -45,7 +45,9 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
             f"{where} contains neither a shardList nor the state of a shard",
             "correct --prefix, --topology or --stream",
         )
-    notes = ["records that the topology acked out of order after the checkpoint are repeated"]
+    notes = [
+        "the application repeats records that the topology acked out of order after the checkpoint"
+    ]
     if listed is not None:
         notes.append(
             "the topology may still be running, because its znode shardList exists. Deactivate the "

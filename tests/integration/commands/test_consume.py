@@ -289,8 +289,8 @@ def test_a_full_disk_is_an_error_that_names_stdout(orders: ServedFake) -> None:
         _, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     assert errors.splitlines()[-1] == (
-        "error: stdout cannot be written: No space left on device; free some space, and start the "
-        "command again. Records whose lines were not written completely are redelivered"
+        "error: cannot write to stdout: No space left on device; free some space, and start the "
+        "command again. Records with incomplete lines are redelivered"
     )
 
 
@@ -298,7 +298,7 @@ def test_a_full_disk_is_an_error_that_names_stdout(orders: ServedFake) -> None:
     ("closed", "code", "shown", "said"),
     [
         ("2>&-", 0, 3, ""),
-        (">&-", 1, 0, "error: stdout cannot be written: Bad file descriptor; "),
+        (">&-", 1, 0, "error: cannot write to stdout: Bad file descriptor; "),
     ],
 )
 def test_a_stream_that_the_caller_has_closed_is_no_place_for_records(

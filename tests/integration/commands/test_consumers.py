@@ -90,7 +90,7 @@ def test_a_full_disk_is_one_sentence(
     with Path("/dev/full").open("wb") as full:
         ended = run_into(full, orders, words, tmp_path)
     assert ended.returncode == 1
-    assert ended.stderr.startswith(b"error: stdout cannot be written: No space left on device")
+    assert ended.stderr.startswith(b"error: cannot write to stdout: No space left on device")
     assert ended.stderr.count(b"\n") == 1
 
 

@@ -358,7 +358,7 @@ WRITERS: dict[str, tuple[Callable[[DataFrame], object], str]] = {
         "ran no action on its frame",
     ),
     "a part": (lambda f: f.limit(1).collect(), "sink 1 read 1 rows, .* the 3 rows"),
-    "a look first": (lambda f: (f.take(1), f.collect()), "write the frame in the first action"),
+    "a look first": (lambda f: (f.take(1), f.collect()), "make the write the first action"),
 }
 
 

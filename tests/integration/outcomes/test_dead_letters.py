@@ -98,7 +98,7 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(
     dead_letter = DeadLetter("parquet", path=f"file://{tmp_path}/file/dead")
     with pytest.raises(
         DeadLetterError,
-        match="the dead letters of batch 1-a cannot be written to parquet at file",
+        match="cannot write the dead letters of batch 1-a to parquet at file",
     ) as caught:
         dead_letter.write(frame_of(spark, ALL), plan_id="1-a")
     with pytest.raises(DeadLetterError, match="nope"):

@@ -247,7 +247,7 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
         tracked_batches.spark.catalog.clearCache()
         rows.extend(row.n for row in output.where("n >= 0").collect())
 
-    with pytest.raises(Exception, match="had not failed when Spark first computed its batch"):
+    with pytest.raises(Exception, match="did not fail when Spark first computed the batch"):
         tracked_batches.run(process)
     assert tracked_batches.stream.checkpoints() == {}
     assert rows == []

@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from kinesis_spout.tuple_tree import Acker, TupleTree
 
-TIMED_OUT = "not everything derived from it was acked before the deadline"
+TIMED_OUT = "some parts of the tuple tree were not acked before the deadline"
 
 
 class RecordingSpout:

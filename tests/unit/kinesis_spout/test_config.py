@@ -66,7 +66,7 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
         ({"session_token": "hush"}, "session_token: the session token is set without"),
         (
             {"access_key_id": "a", "secret_access_key": "hush", "profile": "p"},
-            "profile: 'p' is set although",
+            "profile: 'p' is set, but",
         ),
         ({"role_external_id": "hush"}, "role_external_id: the external id is set without role_arn"),
         ({"role_arn": "reader"}, "role_arn: 'reader' is not the ARN"),

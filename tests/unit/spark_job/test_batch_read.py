@@ -263,7 +263,7 @@ def test_filters_on_times_narrow_the_range_and_what_must_not_have_expired() -> N
         ({"endingPosition": "AFTER:5"}, "belongs to a single"),
         (
             {"startingPosition": "-1h", "endingPosition": "-2h"},
-            "would end at -2h, before its start, -1h",
+            "would end at -2h, which is before its start at -1h",
         ),
         (BACKWARDS, "before its start"),
         ({"endingPosition": at(LOADED_MS + HOUR_MS).isoformat()}, "which is in the future"),

@@ -127,7 +127,7 @@ BAD_VALUES = {
             {"awsAccessKeyId": "A"},
             "awsSecretAccessKey: the secret access key is missing although",
         ),
-        (SECRETS | {"profile": "etl"}, "profile: 'etl' is set although awsAccessKeyId is set;"),
+        (SECRETS | {"profile": "etl"}, "profile: 'etl' is set, but awsAccessKeyId is set too;"),
         (
             {"streamArn": "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"},
             "streamName and streamArn",

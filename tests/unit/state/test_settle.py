@@ -284,12 +284,12 @@ def test_a_rejected_record_is_settled_like_any_other() -> None:
 @pytest.mark.parametrize(
     ("left", "what"),
     [
-        ([waiting(45)], "45 to 45 were not read by the batch"),
-        ([waiting(9)], "9 to 9 were not read by the batch"),
-        ([waiting(100)], "100 to 100 were not read by the batch"),
-        ([waiting(40)], "40 to 40 were not read by the batch"),
-        ([waiting(38, 55, count=3)], "38 to 55 were not read by the batch"),
-        ([waiting(10, 20, count=2)], "10 to 20 were not read by the batch"),
+        ([waiting(45)], "not read the failed records 45 to 45 as one range"),
+        ([waiting(9)], "not read the failed records 9 to 9 as one range"),
+        ([waiting(100)], "not read the failed records 100 to 100 as one range"),
+        ([waiting(40)], "not read the failed records 40 to 40 as one range"),
+        ([waiting(38, 55, count=3)], "not read the failed records 38 to 55 as one range"),
+        ([waiting(10, 20, count=2)], "not read the failed records 10 to 20 as one range"),
         ([waiting(60), waiting(50)], "are not in ascending order$"),
         ([waiting(60), waiting(60)], "are not in ascending order$"),
         ([waiting(60, 70, count=3), waiting(65)], "are not in ascending order$"),

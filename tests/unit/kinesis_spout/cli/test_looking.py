@@ -117,7 +117,7 @@ def test_an_embedded_zookeeper_that_never_ran_is_not_created(tmp_path: Path) -> 
     )
     ended = call_cli("shards", *arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith("error: no ZooKeeper has run in the directory of --zookeeper ")
+    assert ended.stderr.startswith("error: no ZooKeeper server has run in the directory of ")
     assert "; correct the directory in --zookeeper" in ended.stderr
     assert list(tmp_path.iterdir()) == []
 

@@ -105,8 +105,8 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
             "--consumer-name: --read-mode efo requires either",
         ),
         ("drill", "pass the name of a drill"),
-        ("drill kill-driver --json no/such/verdict.json", "no/such/verdict.json cannot be written"),
-        ("drill kill-driver --html .", ". cannot be written"),
+        ("drill kill-driver --json no/such/verdict.json", "cannot write to no/such/verdict.json"),
+        ("drill kill-driver --html .", "cannot write to .;"),
         ("drill kill-drivr", "did you mean kill-driver"),
         ("drill kill-driver --spout --process m:f", "need a Spark job"),
         ("drill kill-driver --region eu-west-1", "--stream-prefix"),
@@ -342,7 +342,7 @@ def test_a_completion_that_cannot_be_installed_names_its_file(tmp_path: Path) ->
         _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1",
     )
     assert ended.returncode == 1
-    assert ended.stderr.startswith(f"error: {tmp_path}/home cannot be written: ")
+    assert ended.stderr.startswith(f"error: cannot write to {tmp_path}/home")
     assert ended.stderr.count("\n") == 1
 
 

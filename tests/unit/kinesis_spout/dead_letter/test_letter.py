@@ -192,7 +192,9 @@ def test_lines_under_the_name_of_another_format_are_refused_with_the_way_to_read
     with LetterFile(path) as file:
         file(LETTER)
     with Redrive(LocalLetterFiles(path)) as redrive:
-        with pytest.raises(RedriveError, match=r"cannot be read as parquet .*pass --format json"):
+        with pytest.raises(
+            RedriveError, match=r"cannot read the file .* as parquet .*pass --format json"
+        ):
             redrive.read(heads=True)
         redrive.read(LetterFormat.JSON, heads=True)
         assert redrive.find().to_put == 1

@@ -173,7 +173,7 @@ def test_a_caller_that_does_not_wait_learns_when_to_call_again(errors: list[Kine
         (
             OLD,
             ExpiredIteratorError,
-            f"new shard iterator of shard {SHARD} of stream flights .* for 12",
+            f"new iterator of shard {SHARD} of stream flights .* for 12",
         ),
         (
             THROTTLED,

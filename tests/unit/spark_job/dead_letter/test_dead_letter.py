@@ -116,7 +116,7 @@ def test_letters_are_appended_to_a_table_and_its_error_hides_the_password() -> N
         "options": {"url": "jdbc:x", "password": SECRET, "truncate": "true"},
     }
     assert str(caught.value) == (
-        "the dead letters of batch 12-ab cannot be written to jdbc (RuntimeError: refused for "
+        "cannot write the dead letters of batch 12-ab to jdbc (RuntimeError: refused for "
         "sa:***), so no record of the batch is acked; repair the dead-letter sink, and "
         "start the query again"
     )

@@ -87,7 +87,7 @@ def test_rows_are_missing_unknown_or_there_twice(
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     judged(tmp_path, DEPARTED, DEPARTED)
     (tmp_path / "batch=0" / "part-0.parquet").write_bytes(b"PAR1 no")
-    with pytest.raises(CliError, match=r"part-0\.parquet.*cannot be read"):
+    with pytest.raises(CliError, match=r"cannot read .*part-0\.parquet"):
         judge(history_of(DEPARTED), tmp_path, DEPARTED)
 
 

@@ -229,7 +229,7 @@ WRONG_OUTPUTS: tuple[tuple[object, str], ...] = (
     ({"id": "a"}, "the function's output has no column total"),
     ({"id": "a", "total": 1.0, "more": 1}, "has a column more that its schema lacks"),
     ({"id": "a", "total": "secret"}, "is a str that does not fit double"),
-    ({"id": None, "total": 1.0}, "is None, and the schema says NOT NULL"),
+    ({"id": None, "total": 1.0}, "is None, but the schema declares the column NOT NULL"),
     (("a",), "a tuple of 1; the schema has 2 columns"),
     ("secret", "the function returned a str; it may return a dict"),
     (Model(), "the function returned a Model; it may return a dict"),
