@@ -234,11 +234,11 @@ def produce(
                 lines.put(batch)
     except KinesisError as exc:
         put = f"{records(lines.put_count)} {are(lines.put_count, 'was', 'were')} put"
-        rest = "and the other lines were not put"
+        rest = "The other lines were not put"
         if doubted := lines.unconfirmed:
-            rest = f"{_named(doubted)} may have been put, and later lines were not put"
+            rest = f"Kinesis may have accepted {_named(doubted)}. Later lines were not put"
         raise CliError(
-            f"{exc.message}; {put}, {rest}",
+            f"{exc.message}. {put}. {rest}",
             exc.remedy or "put these lines and the later lines again",
         ) from exc
     finally:

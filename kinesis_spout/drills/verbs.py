@@ -61,7 +61,7 @@ def start_second(world: World) -> None:
     second = world.job.start_task()
     # Over at once: nothing that one delivers after the other from now on is excused.
     world.add_fault(f"{second} was started beside the first process", time.monotonic_ns())
-    world.wait_until(lambda: _is_connected(world, second), f"the connection of {second}")
+    world.wait_until(lambda: _is_connected(world, second), f"a connection from {second}")
 
 
 def stop_at(world: World, failpoint: str, lead: Callable[[], object] = lambda: None) -> None:
@@ -181,7 +181,7 @@ def wake_workers_late(world: World) -> None:
             return False
         return len(faults.struck) > struck
 
-    world.wait_until(is_read, "a read of a worker")
+    world.wait_until(is_read, "a read by a Python worker")
     workers = _stop_workers(world)
     faults.clear()
     others: list[psutil.Process] = []
@@ -497,7 +497,7 @@ def fail_every_record(world: World) -> None:
         )
         return max(Counter(failed).values(), default=0) > RETRY_LIMIT
 
-    with world.fault(f"an outage of {Outage.RECORDS}"), _outage(world, Outage.RECORDS):
+    with world.fault("an outage in which every record fails"), _outage(world, Outage.RECORDS):
         world.wait_until(has_used_up_retries, "a record that has used up its retries")
 
 
@@ -506,8 +506,8 @@ def fail_until_ended(world: World, outage: Outage, ends: int) -> None:
     with _outage(world, outage):
         for _ in range(ends):
             run = world.start()
-            with world.fault(f"an outage of {outage} ended {run}", run=run):
-                world.wait_for_end(f"the outage of {outage}")
+            with world.fault(f"an outage ({outage}) ended {run}", run=run):
+                world.wait_for_end(f"the outage ({outage})")
 
 
 @contextmanager
@@ -596,7 +596,7 @@ def _stop_workers(world: World) -> list[psutil.Process]:
                 stopped.append(one)
         return bool(stopped)
 
-    world.wait_until(are_stopped, "a stop of a Python worker")
+    world.wait_until(are_stopped, "the stop of a Python worker")
     return stopped
 
 

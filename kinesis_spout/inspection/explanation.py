@@ -106,12 +106,12 @@ _TEXT = """
 :: other readers
     [throttled, reads_itself] fix look: ask the team that owns the stream whether other consumers
         read shard {shard} too
-    [throttled, reads_itself] fix change: if other consumers read the shard, let these consumers
+    [throttled, reads_itself] fix change: if other consumers read the shard, make these consumers
         read less often, or move them to enhanced fan-out. If this job alone reads 2 MB per second
         from the shard, split the shard
     [throttled, !reads_itself] fix look: ask the team that owns the stream which other consumers
         read shard {shard}
-    [throttled, !reads_itself] fix change: let the other consumers of the shard read less often, or
+    [throttled, !reads_itself] fix change: make the other consumers of the shard read less often, or
         move them to enhanced fan-out
 
 :: save the records
@@ -180,7 +180,7 @@ _TEXT = """
 # The application exists, but no shard has a state. If the run has ended, a row of the job says why.
 == not begun: Blocked
     [stage=starting] the application has just started and has not stored its starting position yet
-    [stage=ended] the application ended before its first read
+    [stage=ended] the last run ended before its first read
     the application's state was removed at {removed_at_ms} (kinesis-spout reset)
     process {pid:id} on {host} removed the state
     [stage=removed] the application has not been started since its state was removed
@@ -647,7 +647,7 @@ _TEXT = """
     <throttled>
     [throttled=batch|lately] the job itself is not blocked
     Kinesis does not answer reads of shard {shard}: {error}
-    [error] the job gets no answer from Kinesis either, and keeps retrying
+    [error] Kinesis does not answer the job either, and the job keeps retrying
     <other readers>
     [throttled] fix wait: wait a minute, and run this command again
     fix change: {remedy}

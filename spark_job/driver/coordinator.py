@@ -204,17 +204,16 @@ class Coordinator:
         if reset is None:
             what = (
                 f"Spark's checkpoint refers to batch {plan_id}, but ZooKeeper has no state of "
-                f"application {application} on stream {stream}; correct applicationName, the "
-                "stream or zookeeper if you have changed one of these options, restore ZooKeeper "
-                "if it lost its data, or give the query a new checkpointLocation if you have reset "
-                "the application"
+                f"application {application} on stream {stream}. If applicationName, the stream or "
+                "zookeeper was changed, correct the option. If ZooKeeper lost its data, restore "
+                "the data. If the application was reset, give the query a new checkpointLocation"
             )
         else:
             by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"
             what = (
                 f"Spark's checkpoint refers to batch {plan_id}, but kinesis-spout reset "
-                f"({by}) has removed the state of application {application} on stream {stream}; "
-                "give the query a new checkpointLocation"
+                f"({by}) has removed the state of application {application} on stream {stream}. "
+                "Give the query a new checkpointLocation"
             )
         self._catalog.loss.report(what, going_on="The stream is read from its oldest record")
         return OLDEST

@@ -469,8 +469,8 @@ class InflightRecordTracker:
         self, event: str, sequence: SequenceNumber, state: str
     ) -> IllegalTrackerEventError:
         return IllegalTrackerEventError(
-            f"shard {self.shard_id}: {event} of {sequence} is not allowed because it is {state}; "
-            "nothing was changed"
+            f"shard {self.shard_id}: {event} of record {sequence} is not allowed, because the "
+            f"record is {state}; nothing was changed"
         )
 
     def _append(self, first: SequenceNumber, last: SequenceNumber, count: int) -> None:

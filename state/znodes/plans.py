@@ -224,10 +224,12 @@ class PlanZnodes(Nodes, PlanStore):
         if pointer is not None and pointer.id == plan_id:
             return pointer.status
         newest = (
-            "no batch exists" if pointer is None else f"that is {pointer.id} ({pointer.status})"
+            "because no batch exists"
+            if pointer is None
+            else f"which is {pointer.id} ({pointer.status})"
         )
         raise ConflictError(
-            f"batch {plan_id} is not the newest batch of {self._paths.base}, which is {newest}",
+            f"batch {plan_id} is not the newest batch of {self._paths.base}, {newest}",
             "close only the newest batch, and store only its outcomes",
         )
 

@@ -43,7 +43,7 @@ def test_only_the_newest_plan_is_closed_and_settled(store_world: StoreWorld) -> 
             act("1-aa")
     store.plans.create(plan(1))
     for act in (store.plans.close, store.plans.mark_settled):
-        with pytest.raises(ConflictError, match=r"that is 1-aa \(open\)"):
+        with pytest.raises(ConflictError, match=r"which is 1-aa \(open\)"):
             act("1-bb")
     with pytest.raises(ConflictError, match=r"close batch .* first"):
         store.plans.mark_settled("1-aa")

@@ -105,7 +105,7 @@ def test_no_line_is_in_doubt_on_a_stream_that_does_not_exist(orders: ServedFake)
     ended = run(orders, "produce", "nowhere", stdin=b"one\ntwo\n")
     put, error = ended.stderr.splitlines()
     assert (ended.returncode, put) == (1, "put 0 records on stream nowhere")
-    assert "; 0 records were put, and the other lines were not put; check the stream" in error
+    assert ". 0 records were put. The other lines were not put; check the stream" in error
 
 
 def test_a_line_is_put_while_its_writer_goes_on(orders: ServedFake) -> None:

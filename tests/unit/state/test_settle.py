@@ -107,7 +107,9 @@ def test_a_read_before_the_position_or_the_checkpoint_is_refused(
     """
     before = replace(fresh_state(), **state)
     if refused:
-        with pytest.raises(PlanMismatchError, match=f"shard {SHARD}: emission of 10 .*not allowed"):
+        with pytest.raises(
+            PlanMismatchError, match=f"shard {SHARD}: emission of record 10 .*not allowed"
+        ):
             settled_new(before, END, "4-a")
     else:
         assert settled_new(before, END, "4-a").checkpoint == seq(99)

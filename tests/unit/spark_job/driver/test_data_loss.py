@@ -365,9 +365,7 @@ def test_a_plan_that_spark_knows_without_a_start_in_zookeeper_is_data_loss(
     the source, an application or a stream of another name is one that has lost its state.
     """
     one.put(5)
-    said = (
-        r"batch 5-ab, .* application etl .*; correct applicationName, the stream .*failOnDataLoss"
-    )
+    said = r"batch 5-ab, .* application etl .*\. If applicationName, the stream .*failOnDataLoss"
     for begin in (lambda driver: next_plan(driver, "5-ab"), lambda driver: driver.tasks("5-ab")):
         again = one.coordinator(starting_position=start)
         with pytest.raises(DataLossError, match=said):
@@ -413,7 +411,7 @@ def test_a_query_that_goes_on_after_a_reset_is_told_of_it(one: SimulatedJob) -> 
         store.identity.reset(this_process(one.clock.now_ms()), timeout_s=10)
     again = one.coordinator()
     with pytest.raises(
-        DataLossError, match=r"kinesis-spout reset \(pid \d+ on .*\) has removed .*; give"
+        DataLossError, match=r"kinesis-spout reset \(pid \d+ on .*\) has removed .*\. Give"
     ):
         next_plan(again, plan)
     again.close()

@@ -184,7 +184,7 @@ def test_a_renamed_application_is_refused_as_for_one_stream(
     for stream in renamed:
         untracked.jobs[stream].world.change(application="renamed")
     with pytest.raises(
-        DataLossError, match=r"no state of application renamed on stream .*; correct application"
+        DataLossError, match=r"no state of application renamed on stream .*\. If application"
     ):
         untracked.run_batch()
 

@@ -109,7 +109,7 @@ def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(
         return
     before = nodes(tracker), tracker.snapshot()
     with pytest.raises(
-        IllegalTrackerEventError, match=f"{SHARD}: {event.value} of 5 .*{state.value}"
+        IllegalTrackerEventError, match=f"{SHARD}: {event.value} of record 5 .*{state.value}"
     ):
         tracker._move(node, event)
     assert (nodes(tracker), tracker.snapshot()) == before
@@ -120,7 +120,7 @@ def test_a_rest_of_another_kinesis_record_is_refused() -> None:
     """It would let the checkpoint pass an aggregate that was emitted in part."""
     tracker = make_tracker(5)
     for rest in (seq(5), seq(6)):
-        told = f"rest of {rest} .* it is not in the same Kinesis record after 5;"
+        told = f"rest of record {rest} .* the record is not in the same Kinesis record after 5;"
         with pytest.raises(IllegalTrackerEventError, match=told):
             tracker.leave_rest(rest)
 
