@@ -269,9 +269,7 @@ CONNECTION = by_field(
         "external id that the role in `roleArn` requires",
         secret=True,
     ),
-    Option(
-        "roleSessionName", "name of the role's session, which CloudTrail shows", "kinesis-spout"
-    ),
+    Option("roleSessionName", "name of the role session, as shown in CloudTrail", "kinesis-spout"),
 )
 
 # How to reach ZooKeeper: the fields of `ZookeeperSecurity`, with `zookeeper_` before them.

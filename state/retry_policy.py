@@ -54,7 +54,7 @@ class RetryPolicy:
             ("growth", 1 <= self.growth < float("inf"), "a finite number of 1 or more"),
             ("max_delay_ms", self.max_delay_ms >= self.first_delay_ms, "at least first_delay_ms"),
             ("jitter", 0 <= self.jitter <= 1, "from 0 to 1"),
-            ("max_age_ms", self.max_age_ms is None or self.max_age_ms >= 1, "None, or 1 or more"),
+            ("max_age_ms", self.max_age_ms is None or self.max_age_ms >= 1, "None or at least 1"),
         ):
             if not holds:
                 value = getattr(self, field)

@@ -199,7 +199,7 @@ def find_skip(
             raise MoveRefusedError(
                 f"record {number} of shard {shard_id} is {status}, but only unresolved records "
                 "can be skipped",
-                "look at the record with `kinesis-spout peek`",
+                "show the record with `kinesis-spout peek`",
             )
         chosen.append(record)
     records = tuple(record for record in unresolved if record in chosen)

@@ -206,10 +206,10 @@ class SpoutConfig:
         in_seconds = [one.name for one in fields(self) if one.name.endswith("_s")]
         in_seconds.remove("owner_wait_s")
         yield _COUNTS, "1 or more", lambda count: count >= 1
-        yield _LIMITS, "None, or 1 or more", lambda limit: limit is None or limit >= 1
+        yield _LIMITS, "None or at least 1", lambda limit: limit is None or limit >= 1
         yield (
             in_seconds,
-            "above 0 and at most a day",
+            "above 0 and at most 86400 (a day)",
             lambda seconds: seconds is None or 0 < seconds <= 86_400,
         )
         yield (

@@ -69,7 +69,7 @@ def judge(history: History, output: Path, flights: Sequence[Flight]) -> Verdict:
     wrong = [row for row, said in letters.items() if row in written or said != _due(flights[row])]
     problems = [
         *_problem("flights were lost", lost),
-        *_problem("written rows do not equal any flight", unknown),
+        *_problem("written rows match no flight", unknown),
         *_problem("flights have a wrong dead letter", wrong),
         *broken_promises(history),
     ]

@@ -464,7 +464,7 @@ class QueryDriver:
                 f"{', '.join(moved_labels)}, so the batch may belong to one of these streams"
             )
             first_try = (
-                f"run the query with only the stream of batch {plan_id} until one batch has ended"
+                f"run the query with only the stream of batch {plan_id} until a batch has ended"
             )
         return KinesisError(
             f"the newest offset in the checkpoint location is batch {plan_id} of a query of "

@@ -162,7 +162,9 @@ class OwnershipZnodes(Nodes, OwnershipStore):
     def _unclean_starts(self) -> str:
         task = self._fence.require().task
         if task is None:
-            raise ValueError("only a task counts its starts; acquire the share of a task")
+            raise ValueError(
+                "only a spout task counts its unclean starts; acquire the ownership of a task"
+            )
         return self._paths.task_unclean_starts(task)
 
     # Refused where another process interferes, which it does not do for ever.

@@ -335,7 +335,7 @@ class ReportZnodes(Nodes, ReportStore):
 def _contended(path: str) -> ConflictError:
     return ConflictError(
         f"several processes write to znode {path}",
-        "let only one query with tracked(...) use the application",
+        "run only one query with tracked(...) for the application",
     )
 
 

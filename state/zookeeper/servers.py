@@ -43,7 +43,7 @@ class ConnectString:
         if _LATE_SERVER.search(chroot):  # else the job would use the first server alone
             raise _refused(
                 text,
-                "it has a server after the chroot",
+                "a server follows the chroot",
                 "use the form host:port,host:port/chroot, with the chroot only at the end",
             )
         parts = [valid_name("ZooKeeper chroot", part) for part in chroot.split("/") if part]

@@ -188,7 +188,7 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
     store.ownership.release()
     other = owned(store_world, OTHER, between)
     if between is None:
-        with pytest.raises(ValueError, match="only a task"):
+        with pytest.raises(ValueError, match="only a spout task"):
             other.ownership.save_unclean_starts(1)
     else:
         assert other.ownership.read_unclean_starts() == 0
