@@ -214,8 +214,8 @@ def bytes_at_least(
             if not bytes_at_least(body["items"], names, path + "[]", inside):
                 raise SchemeDefinitionError(
                     f"the Avro schema has an array at {path!r} whose items take no bytes",
-                    "use an item type that takes bytes; otherwise, a few bytes could encode any "
-                    "number of items",
+                    "use an item type that takes bytes, because a few bytes could otherwise "
+                    "encode any number of items",
                 )
         case "map":
             bytes_at_least(body["values"], names, path + "{}", inside)

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 NOT_A_CHANGE = (
     "not a DynamoDB change record: it is not JSON, or a field is missing or has the wrong type"
 )
-NOT_AN_ATTRIBUTE = (
-    "an attribute is not a DynamoDB value, which has one type and a value of this type"
-)
+NOT_AN_ATTRIBUTE = "an attribute is not a DynamoDB value (one type, with a value of this type)"
 TIME_RANGE = "the creation time is not in the years 1 to 9999"
 MAX_LEVELS = 32
 

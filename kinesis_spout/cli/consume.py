@@ -258,13 +258,14 @@ def _consume(
                 note(f"invalid answers in the command's output: {bad:,}")
             count = spout.metrics().total.counts.dead_lettered
             if count and not stop.stopping:
-                what = f"{records(count)} failed and {are(count, 'was', 'were')}"
+                were = are(count, "was", "were")
                 if letters is None:
                     keep = "pass --dead-letter FILE to keep failed records"
-                    raise CliError(f"{what} dropped", keep)
+                    raise CliError(f"{records(count)} failed and {were} dropped", keep)
                 redrive = shlex.join(("kinesis-spout", "redrive", str(letters)))
                 put_back = f"put the records on the stream again with `{redrive}`"
-                raise CliError(f"{what} dead-lettered to {letters}", put_back)
+                what = f"{records(count)} failed and {were} dead-lettered to {letters}"
+                raise CliError(what, put_back)
 
 
 def _run_command(

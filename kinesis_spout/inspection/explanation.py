@@ -587,7 +587,7 @@ _TEXT = """
     [is_reached] the shard has reached its limit of unresolved records ({max_unresolved})
     [!is_reached] the shard may have reached its limit of unresolved records ({max_unresolved})
     the shard may have reached its limit of unresolved records ({usual_max} unless set)
-    max_pending limits the unresolved records of all shards together ({total} now)
+    max_pending limits the total of unresolved records in all shards (now {total})
     [fault] fix look: show the record $ peek {shard} {sequence}
     <correct the fault>
     [!fault] fix change: repair the system that these records depend on
@@ -602,8 +602,8 @@ _TEXT = """
     [last_batch=read] the records of batch {plan_id} are read, and the sink has written or is
         writing the records
     the next batch starts at about {due_at_ms}: the trigger fires every {trigger_ms}
-    [stage=search] batch {plan_id} ended without reporting outcomes. A record of the batch may crash
-        the process that receives the record
+    [stage=search] batch {plan_id} ended, but its outcomes were not reported. A record of the batch
+        may crash the process that receives the record
     the job delivers at most {delivery_limit:records} at a time until it has found the record that
         crashes the process
     [stage=settling] the outcomes of batch {plan_id} are being stored
@@ -613,7 +613,8 @@ _TEXT = """
     [stage=not begun, !throttled] either the batch's task is waiting for an executor with a free
         core, or your function has not asked for the rows
     [stage=reading] batch {plan_id} is being read ({rows:records} so far)
-    [stage=unanswered] batch {plan_id} was delivered {openings} times without reporting outcomes
+    [stage=unanswered] batch {plan_id} was delivered {openings} times, but its outcomes were not
+        reported
     [stage=unanswered] each time, the process that ran the batch ended; the last of these processes
         may still be running
     [stage=function] your function is processing batch {plan_id}

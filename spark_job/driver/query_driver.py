@@ -549,8 +549,8 @@ def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
             return plans
     if not isinstance(offset, dict) or "format" not in offset:
         raise ConfigError(
-            "the checkpoint location belongs to a query of another source, because its newest "
-            "offset names no kinesis-spout batch",
+            "the checkpoint location belongs to a query of another source, because the newest "
+            "offset in this location is not a batch of kinesis-spout",
             f"keep that checkpoint location for the other query, and {_NEW_LOCATION}",
         )
     raise ConfigError(

@@ -40,9 +40,9 @@ SINK_OPTIONS: dict[str, Option] = {
         ),
         Option.switch(
             "aggregate",
-            "`true` packs rows for the same shard into aggregates of the Kinesis Producer "
-            "Library of up to 50 KiB. Consumers must unpack these aggregates. The option "
-            "requires `ordering` `none`",
+            "`true` packs the rows for a shard into aggregates of the Kinesis Producer Library "
+            "(up to 50 KiB each). Consumers must unpack these aggregates. The option requires "
+            "`ordering` `none`",
             "false",
         ),
         Option.whole(

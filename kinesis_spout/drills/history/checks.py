@@ -273,7 +273,7 @@ class Promise(StrEnum):
     PUT = "delivered records were never put"
     OUTCOME = "records were wrongly acked or dead-lettered"
     LETTERS = "dead letters are wrong"
-    ORDER = "records of a key were first delivered out of order"
+    ORDER = "first deliveries of a key's records were out of order"
     ONCE = "records were redelivered without a reason"
     FORWARD = "checkpoints moved back"
     NOT_PASSED = "shard states passed records that were neither acked nor dead-lettered"
