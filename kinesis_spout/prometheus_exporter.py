@@ -237,7 +237,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     _counter(
         "data_losses",
         SPARK,
-        "Number of possible record losses that queries reported, including queries that have ended",
+        "Number of possible record losses that running and ended queries have reported",
     ),
     _counter(
         "query_failures",

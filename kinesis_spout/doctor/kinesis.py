@@ -105,7 +105,7 @@ class Stream:
         off = f"{off_s / 60:.0f} min" if off_s >= 120 else f"{off_s:.0f} s"
         side = "ahead of" if self._ahead_s > 0 else "behind"
         shown = f"this machine's clock is {off} {side} Kinesis's clock"
-        verdict, effect = warning, "start times and lags are wrong by this difference"
+        verdict, effect = warning, "this difference makes start times and lags wrong"
         if off_s > SIGNED_FOR_S:
             verdict, effect = failed, "AWS refuses requests whose time is off by more than 5 min"
         return verdict(f"{shown}; {effect}; set this machine's clock")
