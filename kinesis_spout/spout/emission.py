@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -11,6 +11,7 @@ from kinesis_spout.errors import (
     NO_OUTCOME,
     FailRecordError,
     IllegalAckerEventError,
+    KinesisError,
     failure_of,
 )
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
@@ -266,6 +267,13 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         if block.tree is not None and (error is not None or block.acked is not False):
             block.tree.__exit__(kind, error, None)
         return isinstance(error, FailRecordError)
+
+    def __reduce__(self) -> NoReturn:
+        raise KinesisError(
+            f"emission {self.message_id} cannot be pickled for another process, because only this "
+            "process can give it an outcome",
+            "pass emission.record to the other process, and ack or fail the emission here",
+        )
 
     def __repr__(self) -> str:
         return f"SpoutEmission({self.message_id})"

@@ -366,7 +366,7 @@ class SpoutScheduler:
         with self.changed:
             try:
                 if timeout_s is not None:
-                    deadline_ms = int(self.now_ms()) + round(timeout_s * 1000)
+                    deadline_ms = int(self.now_ms()) + round(timeout_s * 1000.0)
             except (TypeError, ValueError, OverflowError) as exc:
                 raise ConfigError.about(
                     "timeout_s",

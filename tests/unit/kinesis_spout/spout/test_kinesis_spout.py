@@ -5,6 +5,7 @@ a time, and ends.
 from __future__ import annotations
 
 import logging
+import pickle
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.moves import RequestedPosition
-from kinesis_spout.errors import ConfigError, UnreadableRecordError
+from kinesis_spout.errors import ConfigError, KinesisError, UnreadableRecordError
 from kinesis_spout.spout.kinesis_spout import SpoutConfig
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.testing import ManualClock
@@ -43,6 +44,9 @@ def test_an_emission_has_all_fields_of_its_record(one: SimulatedJob) -> None:
     assert emission.message_id == emission.record.message_id == f"{shard(0)}:{sequence}:1"
     assert emission.values == (b"payload",)
     assert "payload" not in repr(emission)
+    with pytest.raises(KinesisError, match=r"pass emission\.record to the other process"):
+        pickle.dumps(emission)
+    assert pickle.loads(pickle.dumps(emission.record)) == emission.record  # noqa: S301  # our own
 
 
 @pytest.mark.parametrize(
