@@ -288,7 +288,7 @@ class KinesisSpout:
         O(shards).
 
         For a spout that was closed or stopped by an error, these are its last counts. Raises
-        `SpoutClosedError` for a spout that was never open.
+        `SpoutClosedError` for a spout that was never open, or never active.
         """
         return (self._session or self._ended or self._open_session()).metrics(self._waits)
 
@@ -297,7 +297,7 @@ class KinesisSpout:
         not stop a spout (`give_up_after_s`), but shows here. Cheap enough for a probe.
 
         Also works for a spout that was closed or stopped by an error. Raises `SpoutClosedError` for
-        a spout that was never open.
+        a spout that was never open, or never active.
         """
         return (self._session or self._ended or self._open_session()).health()
 
@@ -312,9 +312,10 @@ class KinesisSpout:
     def _open_session(self) -> SpoutSession:
         session = self._session
         if session is None:
-            raise SpoutClosedError(
-                "the spout is not open", "call open(), or use the spout in a with statement"
-            )
+            what, remedy = "is not open", "call open(), or use the spout in a with statement"
+            if self._is_open:
+                what, remedy = "has not been active since it was opened", "call activate()"
+            raise SpoutClosedError(f"the spout {what}", remedy)
         if session.scheduler.error is not None:
             raise session.scheduler.error
         return session

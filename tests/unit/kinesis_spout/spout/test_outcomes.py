@@ -53,6 +53,8 @@ def test_a_spout_that_starts_inactive_connects_when_it_is_activated(one: Simulat
     spout = SteppedSpout(one, start_active=False)
     assert spout.spout.is_open
     assert spout.spout.next_tuple() is None
+    with pytest.raises(SpoutClosedError, match=r"not been active since .*; call activate\(\)"):
+        spout.spout.health()
     assert not one.fake.faults.struck
     found: list[SpoutEmission] = []
     loop = threading.Thread(target=lambda: found.extend(spout.spout.emissions(lambda: bool(found))))
