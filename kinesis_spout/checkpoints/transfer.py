@@ -130,7 +130,13 @@ def import_application(
     store.identity.replace_start(replace(start or no_start, importing=True))
     failpoint("import-begun")
     if exported.stream is not None:
-        store.identity.bind(exported.stream)
+        known = store.identity.bind(exported.stream)
+        # What may have expired for either of them has expired for the imported states.
+        kept_ms = [one.retention_ms for one in (known, exported.stream) if one.retention_ms]
+        expired_ms = max(known.expired_ms, exported.stream.expired_ms)
+        store.identity.amend(
+            replace(known, retention_ms=min(kept_ms, default=None), expired_ms=expired_ms)
+        )
     if exported.policy is not None:
         store.reports.mark_tracked(exported.policy)
     else:

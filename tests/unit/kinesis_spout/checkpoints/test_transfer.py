@@ -20,6 +20,8 @@ from kinesis_spout.checkpoints.transfer import (
     import_application,
     moving_forward,
 )
+from kinesis_spout.errors import DataLossError
+from kinesis_spout.testing.service import requests
 from state.codec.exported import ExportedApplication
 from state.errors import StoredDataError, UnfinishedImportError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
@@ -101,6 +103,7 @@ def test_an_export_with_a_number_that_a_shard_refuses_is_refused(
         )
 
 
+DAY_S = 86_400.0
 MOST_WRITES = 40
 
 
@@ -182,6 +185,33 @@ def test_a_killed_import_loses_nothing_unseen(*, is_over: bool) -> None:
     else:
         raise AssertionError(f"the import has more than {MOST_WRITES} writes")
     assert refused >= 2
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_what_the_exported_application_knows_to_have_expired_is_a_loss_after_the_import(
+    job: SimulatedJob, *, is_noted: bool
+) -> None:
+    """Records expired while it was down, then the retention was raised, and perhaps it has seen so.
+    The application that is replaced has begun since then.
+    """
+    job.put(1)
+    run_job(job)
+    job.put(1)
+    job.clock.advance(2 * DAY_S)
+    job.fake.increase_stream_retention_period(
+        requests.ChangeRetention(stream_name=STREAM, retention_period_hours=168)
+    )
+    if is_noted:
+        with pytest.raises(DataLossError):
+            run_job(job)
+    with closing(job.store()) as store:
+        exported = export_application(store, "app", now_ms=0)
+        assert exported is not None
+        store.identity.reset(this_process(0), timeout_s=1)
+    run_job(job)
+    import_into(job, exported)
+    with pytest.raises(DataLossError, match="was raised to 168 h"):
+        run_job(job)
 
 
 def test_an_application_of_a_stopped_import_is_neither_moved_nor_exported(
