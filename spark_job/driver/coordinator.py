@@ -43,6 +43,7 @@ from kinesis_spout.application.session import STANDS_STILL, ApplicationSession
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError
 from kinesis_spout.reading.subscriptions import SharedConsumer
 from kinesis_spout.service.consumers import OwnConsumer
+from kinesis_spout.service.shard_info import HOUR_MS
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
 from kinesis_spout.shards.start_position import OLDEST
 from spark_job.driver.backlog import (
@@ -83,6 +84,7 @@ log = logging.getLogger("kinesis_spout")
 NONCE_BYTES = 6
 # The service's Date header has whole seconds, and arrival times are approximate.
 UNTIL_MARGIN_MS = 2_000
+MIN_RETENTION_MS = 24 * HOUR_MS  # a stream's retention cannot be shorter
 MAX_REPORTED_SHARDS = 100
 _START_WAIT_S = 15.0  # a new consumer is CREATING for some seconds
 _LOOK_AGAIN_S = 0.5
@@ -232,7 +234,12 @@ class Coordinator:
             return None
         # Settling advances the time up to which every shard counts as tracked. A shard that was
         # created before that time must have a state by then. So the shards are listed first.
-        self._refresh(pin, self.plans.known(start))
+        plan, kept_ms = self.plans.known(start), self._catalog.stream.now_ms() - MIN_RETENTION_MS
+        slices = {} if plan is None else plan.slices
+        if any((shard.verified_until_ms or kept_ms) < kept_ms for shard in slices.values()):
+            # Where the retention was lowered, only the states from before show what it has cost.
+            self._catalog.stream.expire()
+        self._refresh(pin, plan)
         tracked_since_ms = self._catalog.tracked_since_ms(pin)  # before any state is written
         # After a conflict, the states are loaded again and the plan is settled again.
         settled = self.session.on_stored(

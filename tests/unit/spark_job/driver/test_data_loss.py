@@ -220,9 +220,9 @@ def test_a_longer_retention_brings_nothing_back(*, is_kept: bool) -> None:
         assert read_all(job, job.coordinator(), plan)[1] == put
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_batch_that_reads_on_behind_a_lowered_retention_is_a_loss(*, is_restarted: bool) -> None:
-    """Also if its process ends before it knows, and another one settles the batch."""
+@pytest.mark.parametrize("ends", ["never", "before it settles", "when it settles"])
+def test_a_batch_that_reads_on_behind_a_lowered_retention_is_a_loss(ends: str) -> None:
+    """Also if its process ends before the next listing is due, and another one goes on."""
     with simulated(shards=1) as job:
         stream = job.fake.stream(STREAM)
         stream.retention_hours = 168
@@ -235,7 +235,10 @@ def test_a_batch_that_reads_on_behind_a_lowered_retention_is_a_loss(*, is_restar
         plan = next_plan(driver, plan)
         stream.retention_hours = 24
         assert len(run(job, driver, plan)) == 1
-        if is_restarted:
+        if ends == "when it settles":
+            with pytest.raises(DataLossError, match="retention of 24 h"):
+                driver.settle(plan)
+        if ends != "never":
             driver.close()
             driver = job.coordinator()
         job.clock.advance(61)
