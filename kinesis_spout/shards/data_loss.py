@@ -28,7 +28,12 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kinesis_spout.errors import DataLossError, ShardNotFoundError, UnreadableRecordError
+from kinesis_spout.errors import (
+    DataLossError,
+    ExpiredIteratorError,
+    ShardNotFoundError,
+    UnreadableRecordError,
+)
 from kinesis_spout.service.shard_info import HOUR_MS
 from kinesis_spout.shards.lineage import open_range_holes
 from state.position import TRIM_HORIZON, Position
@@ -46,7 +51,7 @@ log = logging.getLogger("kinesis_spout")
 ACCEPT_LOSS = "set option failOnDataLoss to false"
 READ_ON = "The remaining records are read"
 SAME_LOSS_MS = 60_000  # time passes from the report of a loss to the read that it is about
-_EMPTY_PAGES = 10  # that many answers before the first record of a shard may be empty
+_EMPTY_PAGES = 10  # that many answers for a shard may come without its first record
 MAX_PROBED_PER_LISTING = 500  # each is a call to the service, inside one refresh
 
 
@@ -294,10 +299,16 @@ def oldest_kept_ms(client: KinesisClient, until_ms: int) -> int:
     for shard in client.list_shards()[:MAX_PROBED_PER_LISTING]:
         with suppress(ShardNotFoundError, UnreadableRecordError):
             iterator: str | None = client.shard_iterator(shard.shard_id, TRIM_HORIZON)
-            for _ in range(_EMPTY_PAGES):
+            for answers_left in reversed(range(_EMPTY_PAGES)):
                 if iterator is None:
                     break
-                page = client.get_records(iterator, 1)
+                try:
+                    page = client.get_records(iterator, 1)
+                except ExpiredIteratorError:
+                    if not answers_left:
+                        raise
+                    iterator = client.shard_iterator(shard.shard_id, TRIM_HORIZON)
+                    continue
                 if page.last_arrival_ms is not None:
                     oldest_ms = min(oldest_ms, page.last_arrival_ms)
                     break

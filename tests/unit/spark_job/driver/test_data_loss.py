@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.errors import DataLossError, RequestRefusedError
-from kinesis_spout.testing import end_without_children
+from kinesis_spout.testing import end_without_children, expired_iterator
 from kinesis_spout.testing.service import requests
 from state.plan import PlanStatus, plan_number
 from state.position import Position
@@ -193,7 +193,7 @@ def test_what_the_last_run_has_seen_of_an_idle_shard_counts_after_most_of_the_re
 def test_a_longer_retention_brings_nothing_back(*, is_kept: bool) -> None:
     """Records expired while a job was down, and before it is back the retention is raised. If a
     record is left that came before them, it was raised in time. The oldest record of a shard may
-    come after empty pages.
+    come after empty pages, and iterators may expire at once.
     """
     with simulated(shards=2) as job:
         for number in range(2):
@@ -207,6 +207,8 @@ def test_a_longer_retention_brings_nothing_back(*, is_kept: bool) -> None:
         )
         job.clock.advance(DAY_S)
         driver = job.coordinator()
+        # Of these iterators, the driver's probe of each shard takes two.
+        job.fake.faults.add(expired_iterator(), operation="GetRecords", times=6)
         if is_kept:
             assert read_all(job, driver, plan)[1] == put
             return
