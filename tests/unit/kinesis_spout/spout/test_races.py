@@ -123,12 +123,15 @@ def test_a_spout_is_closed_in_a_forked_process() -> None:
         if (child := os.fork()) == 0:
             fails = True
             try:
-                signal.alarm(20)
                 fails = emission.ack() or emission.extend(5.0) or spout.is_open
                 spout.close()
             finally:
                 os._exit(fails)
-        assert os.waitpid(child, 0)[1] == 0
+        stopwatch = threading.Timer(20, os.kill, (child, signal.SIGKILL))
+        stopwatch.start()
+        status = os.waitpid(child, 0)[1]
+        stopwatch.cancel()
+        assert status == 0
 
     with under_test.fresh() as spout:
         under_test.loops.take("fetch")
