@@ -260,7 +260,7 @@ class OffClock(SystemClock):
     ("service_ahead_ms", "verdict", "said"),
     [
         (HOUR_MS, FAILED, "60 min behind Kinesis's clock; AWS refuses"),
-        (60_000, WARNING, "s behind Kinesis's clock; start times and lags"),
+        (60_000, WARNING, "s behind Kinesis's clock; this difference makes start times and lags"),
     ],
 )
 def test_a_clock_that_is_off_is_found(service_ahead_ms: int, verdict: Verdict, said: str) -> None:
