@@ -654,7 +654,7 @@ _TEXT = """
     fix change: {remedy}
     [error] <ask again>
 
-# Nobody has read the tip, so the shard may have no unread record.
+# No look has asked for the shard's newest record, so nobody knows whether a record is unread.
 == not asked: OK
     shard {shard} was read up to its newest record when the job last stored its state
     [is_refused] this command cannot tell whether shard {shard} has newer records: its credentials

@@ -53,9 +53,9 @@ _NAMING_CONSUMERS = {
     _IN_USE: "wait until the stream and the consumer are ACTIVE",
 }
 _CONSUMER_LIMIT = (
-    "remove a consumer with kinesis-spout consumers remove, or use an existing consumer: the "
-    "number of a stream's consumers is limited, and at most five consumers can be in creation at "
-    "a time"
+    "start again later, use an existing consumer, or remove a consumer with `kinesis-spout "
+    "consumers remove`: Kinesis limits the consumers of a stream, and creates at most five at a "
+    "time"
 )
 _ADVICE_OF = {
     "GetShardIterator": {

@@ -128,8 +128,8 @@ def current_run(operator: str, frame: DataFrame | None = None) -> AckerRun:
         batch.at_end(run.at_end)
     if run.settled:
         raise AckerError(
-            f"acker.{operator}(...) was called after acker.settle(...), which must be the last "
-            "call of the acker",
+            f"acker.{operator}(...) was called after acker.settle(...), but acker.settle must be "
+            "called last",
             "pass all sinks to a single call of acker.settle at the end of the function",
         )
     if frame is not None:
