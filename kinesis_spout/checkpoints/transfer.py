@@ -132,7 +132,8 @@ def import_application(
     if exported.stream is not None:
         known = store.identity.bind(exported.stream)
         # What may have expired for either of them has expired for the imported states.
-        kept_ms = [one.retention_ms for one in (known, exported.stream) if one.retention_ms]
+        seen_ms = (known.retention_ms, exported.stream.retention_ms)
+        kept_ms = [one_ms for one_ms in seen_ms if one_ms is not None]
         expired_ms = max(known.expired_ms, exported.stream.expired_ms)
         store.identity.amend(
             replace(known, retention_ms=min(kept_ms, default=None), expired_ms=expired_ms)
