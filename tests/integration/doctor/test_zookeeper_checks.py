@@ -99,7 +99,8 @@ def test_a_server_that_is_not_there_is_unreachable(closed_port: str) -> None:
     found = by_name(closed_port)
     assert found[SERVERS].verdict is FAILED
     assert found[SERVERS].unreachable
-    assert f"{closed_port} (Connection refused)" in found[SERVERS].sentence
+    said = f"cannot reach ZooKeeper server {closed_port} (Connection refused)"
+    assert said in found[SERVERS].sentence
     assert {found[name].verdict for name in (SESSION, LATENCY, ACCESS)} == {NOT_TRIED}
 
 

@@ -5,6 +5,7 @@ records; a shard may be pushed.
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -435,7 +436,7 @@ def test_records_of_the_log_that_are_gone_stop_the_query_or_are_logged(
     with pytest.raises(DataLossError, match=f"{said}.*failOnDataLoss to false"):
         followed(one, entry)
     assert followed(one, entry, fail_on_data_loss=False) == published[len(published) - left :]
-    assert f"only {left} are left" in caplog.text
+    assert re.search(said, caplog.text)
 
 
 def test_a_log_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) -> None:
