@@ -18,6 +18,11 @@ SUSPICION_MS = 20_000
 what it is written to may be down."""
 
 
+def plain_number(value: Real) -> int | float:
+    """The number as one of Python: another one, such as numpy's, cannot be stored or waited for."""
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """Exponential backoff with a cap and jitter, limited by a number of retries and an age.
@@ -45,9 +50,8 @@ class RetryPolicy:
             is_number = isinstance(value, Real) and not isinstance(value, bool)
             if not (is_number or (value is None and one.default is None)):
                 raise ValueError(f"RetryPolicy.{one.name} is {value!r}; it must be a number")
-            if is_number:  # numpy's numbers cannot be stored
-                plain = int(value) if isinstance(value, Integral) else float(value)
-                object.__setattr__(self, one.name, plain)
+            if is_number:
+                object.__setattr__(self, one.name, plain_number(value))
         for field, holds, rule in (
             ("retry_limit", self.retry_limit >= 0, "0 or more"),
             ("first_delay_ms", self.first_delay_ms >= 0, "0 or more"),

@@ -654,7 +654,7 @@ _TEXT = """
     fix change: {remedy}
     [error] <ask again>
 
-# No look has asked for the shard's newest record, so nobody knows whether a record is unread.
+# This command has not asked for the shard's newest record, so no row can say what is unread.
 == not asked: OK
     shard {shard} was read up to its newest record when the job last stored its state
     [is_refused] this command cannot tell whether shard {shard} has newer records: its credentials

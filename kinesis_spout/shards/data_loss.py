@@ -198,6 +198,7 @@ class DataLossDetector:
         missing = self._missing.note(vanished, listing.listed_s)
         gone = [shard for shard in missing if not is_there(self._client, shard)]
         horizon_ms = self._horizon_ms()
+        # Of a shard that was still listed when it was reported, more has expired since.
         new = [
             shard
             for shard in gone

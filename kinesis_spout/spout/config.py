@@ -18,7 +18,7 @@ from kinesis_spout.shards.start_position import RequestedStart
 from kinesis_spout.spout.listener import SpoutListener
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
-from state.retry_policy import RetryPolicy
+from state.retry_policy import RetryPolicy, plain_number
 from state.store.ownership import MAX_TASKS
 from state.zookeeper.security import ZookeeperSecurity
 
@@ -194,9 +194,8 @@ class SpoutConfig:
             if is_bool or not isinstance(value, kind):
                 problem = f" is of type {type(value).__name__}"
                 raise ConfigError.about(one.name, problem, f"pass {words}")
-            if kind in {Integral, Real}:  # numpy's numbers can be neither stored nor waited for
-                plain = int(value) if isinstance(value, Integral) else float(value)
-                object.__setattr__(self, one.name, plain)
+            if kind in {Integral, Real}:
+                object.__setattr__(self, one.name, plain_number(value))
         if self.scheme is not None:
             check_scheme("scheme", self.scheme)
 

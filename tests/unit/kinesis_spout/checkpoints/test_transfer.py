@@ -191,8 +191,8 @@ def test_a_killed_import_loses_nothing_unseen(*, is_over: bool) -> None:
 def test_what_the_exported_application_knows_to_have_expired_is_a_loss_after_the_import(
     job: SimulatedJob, *, is_noted: bool
 ) -> None:
-    """Records expired while it was down, then the retention was raised, and perhaps it has seen so.
-    The application that is replaced has begun since then.
+    """Records expire while the application is down. Then the retention is raised. The application
+    may have noticed that. The import replaces an application that began later.
     """
     job.put(1)
     run_job(job)

@@ -59,7 +59,7 @@ def ack_all(spout: KinesisSpout) -> None:
 
 
 def test_a_thread_that_cannot_wait_passes_the_error_on() -> None:
-    """Otherwise the spout would go on without this thread."""
+    """Without the error, the spout would run on without this thread."""
     errors: SimpleQueue[Exception] = SimpleQueue()
     ThreadLoop.start("one", lambda: math.inf, errors.put)
     assert isinstance(errors.get(timeout=TIMEOUT_S), OverflowError)

@@ -224,7 +224,7 @@ def test_a_longer_retention_brings_nothing_back(*, is_kept: bool) -> None:
 
 @pytest.mark.parametrize("ends", ["never", "before it settles", "when it settles"])
 def test_a_batch_that_reads_on_behind_a_lowered_retention_is_a_loss(ends: str) -> None:
-    """Also if its process ends before the next listing is due, and another one goes on."""
+    """The process may end before the next listing is due. Then another process reports the loss."""
     with simulated(shards=1) as job:
         stream = job.fake.stream(STREAM)
         stream.retention_hours = 168
